@@ -240,8 +240,8 @@ class Ridge(Predictor):
     Parameters
     ----------
     examples : int
-        Number of training examples per channel. If there are fewer samples, they are repeated with other channels
-        hidden.
+        Number of training examples for the model of one channel. If there are fewer samples, they are repeated with
+        other channels hidden.
     """
 
     def __init__(self, examples: int = 10_000) -> None:
@@ -277,8 +277,8 @@ class Trees(Predictor):
     Parameters
     ----------
     examples : int
-        Number of training examples per channel. If there are fewer samples, they are repeated with other channels
-        hidden.
+        Number of training examples for the model of one channel. If there are fewer samples, they are repeated with
+        other channels hidden.
     trees : int
         Maximum number of trees.
     channels : sequence of int, optional

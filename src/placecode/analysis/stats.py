@@ -301,9 +301,9 @@ def _ranks(joint: Array) -> tuple[Array, Array]:
 def _resampled_ranks(joint: Array, drawn: IntArray) -> tuple[Array, Array]:
     """Return ranks of the values in t tables of s settings and k seeds, (t, s, k), and weights, for bootstrap samples.
 
-    `drawn`, (draws, k), has the seeds of each bootstrap sample. Ranks, (t, draws, s, k), are those of a value among the
-    seeds of its setting in the sample, centred: half the number of smaller values minus that of larger ones. Weights,
-    (draws, s, k), count how often a seed is in the sample; they are 0 where a value is missing in any table.
+    `drawn`, (draws, k), has the seeds of each bootstrap sample. Ranks, (t, draws, s, k), compare a value with all
+    values of its setting in the sample, and are centred: (number of smaller values - number of larger values) / 2.
+    Weights, (draws, s, k), count how often a seed is in the sample; they are 0 where a value is missing in any table.
     """
     present = np.asarray(~np.isnan(joint).any(axis=0))
     counts = (drawn[:, :, None] == np.arange(joint.shape[-1])).sum(axis=1).astype(np.float64)  # (draws, k)

@@ -37,12 +37,13 @@ from placecode.reports import figures as drawing
 
 
 def run(plan: Plan, notify: Callable[[Row], None] = lambda row: None) -> dict[str, Any]:
-    """Measure everything in a plan and return the result. Each row and ceiling is passed to `notify` once it is
-    measured.
+    """Measure everything in a plan and return the result. Each row is passed to `notify` once it is
+    measured, and so is each ceiling (see below).
 
     The result is a dict with "rows", "ceilings" (throughput of the matrix products alone), "kernels" (time per kernel
-    of placecode, on a GPU), "environment" and "calls" (the plan and time of this call). Every row, ceiling and kernel
-    has the time of its call, so that results of several calls can be merged while only rows of one call are compared.
+    of placecode, on a GPU), "environment" and "calls" (the plan of this call of `run`, and when it started). Every row,
+    ceiling and kernel says when its call started. Results of several calls can therefore be merged, and rows are still
+    compared only with rows of the same call.
     """
     rows: list[Row] = []
     ceilings: dict[tuple[Case, str], Row] = {}

@@ -188,7 +188,8 @@ def experiment_table(experiments: Iterable[type[Experiment]]) -> Table:
 
 
 def run_table(runs: Sequence[Run]) -> Table:
-    """Return a table of runs: experiment, state, source code, and held-out accuracy or error for up to five sigmas."""
+    """Return a table of runs: experiment, state, commit of the code, and held-out accuracy or error for up to five
+    sigmas."""
     columns = ("run", "experiment", "scale", "members", "state", "device", "source")
     table = Table(*columns, "held-out accuracy or error, by sigma")
     for run in runs:

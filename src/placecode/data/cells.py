@@ -42,7 +42,7 @@ def parse_number(cell: str) -> float | None:
 
 
 def is_word(cell: str) -> bool:
-    """Return whether a cell contains neither a number nor a text that stands for a missing value."""
+    """Return whether a cell is neither a number nor a text that stands for a missing value."""
     return parse_number(cell) is None
 
 

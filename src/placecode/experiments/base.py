@@ -93,8 +93,8 @@ class Experiment(Settings):
         return TaskCollection(tasks)
 
     def plan(self) -> list[Member]:
-        """Return the members of the experiment in a fixed order, without those that `sweep` adds. A label can be empty:
-        `members` sets it."""
+        """Return the members of the experiment in a fixed order, without those that `sweep` adds. The label of a
+        member can be left empty; the method `members` then sets it."""
         raise NotImplementedError
 
     def members(self) -> list[Member]:
@@ -189,8 +189,8 @@ class Experiment(Settings):
         return []
 
     def data_arrays(self, task: Task, members: Sequence[Member]) -> dict[str, Tensor]:
-        """Return arrays that describe the data of these members, for figures. Names end in "/i" for the i-th simulated
-        data set or split of the people (world i)."""
+        """Return arrays that describe the data of these members, for figures. Names end in "/i" for world i: the
+        i-th simulated data set, or the i-th division of the people into training and test."""
         return {}
 
     metric: ClassVar[str] = "accuracy"

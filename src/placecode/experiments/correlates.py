@@ -3,7 +3,7 @@
 Sigma is the initial scale of the PE. Accuracy depends on sigma, so every measure that depends on sigma correlates with
 accuracy over the sigmas, even one that training does not change. Correlations are therefore also computed among members
 (models) with the same sigma, in three ways: with the measure before training, with the measure after training, and with
-the latter after its value before training is partialled out.
+the measure after training while that before training is held constant (partial correlation).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ e members of a stack, l blocks, b examples, h heads, n tokens, d features, o ans
 The column `block` is the index of a block, or negative:
 
 - -1 (`ALL_BLOCKS`) is the whole model. The PEs of all blocks are then concatenated, and so are their attention maps.
-  Only "attention_cosine_each", computed puzzle by puzzle, is the mean of its values in the blocks.
+  There is one exception: "attention_cosine_each", computed puzzle by puzzle, is averaged over the blocks.
 - -2 (`alignment.MEAN_BLOCK`) is the PE averaged over the blocks.
 """
 

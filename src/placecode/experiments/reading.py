@@ -1,8 +1,9 @@
 """Read values of a finished run for claims and figures, and compare them.
 
-Three steps make an effect. `accuracy`, `analysis_values` and similar functions return a value of each member (model).
-`select`, `at_sigma` and `mean_over_sigmas` return the values of some members, indexed by seed. `interval_over_worlds`,
-or `difference` in `latin/effects.py`, turns them, or the difference of two such series, into a mean with its interval.
+The effect that a claim is about is computed in three steps. `accuracy`, `analysis_values` and similar functions return
+a value of each member (model). `select`, `at_sigma` and `mean_over_sigmas` return the values of some members, as a
+series indexed by seed. For channels, `interval_over_worlds` turns such a series, or the difference of two, into a mean
+with its interval; a world is the data of one seed. For Latin squares, `difference` in `latin/effects.py` does this.
 
 >>> values = accuracy(run)
 >>> gain = at_sigma(run, values, 0.2) - at_sigma(run, values, 2.0)

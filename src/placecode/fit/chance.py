@@ -1,12 +1,13 @@
 """Permutation tests: do the channels of a table depend on each other?
 
-The null hypothesis is that the channels are independent. To sample from it, each channel of the test samples is
-shifted circularly by a random number of samples within each block, which is a group of samples or a stretch of
-consecutive samples (`TableTask.exchange_blocks`). This keeps the autocorrelation of the channel, its values in each
-block and the positions of missing values, and removes its dependence on the other channels. The trained models then
-predict hidden channels of the shifted samples. The statistic is the gain: the error of predicting the means minus the
-error of the models. The p-value is the share of shifts (counting no shift as one) whose gain is at least that on the
-true samples. The test samples were not used to choose anything, so p <= 0.05 occurs in 5% of tables without structure.
+The null hypothesis is that the channels are independent. To sample from it, each channel of the test samples is shifted
+circularly by a random number of samples within each block, which is a group of samples or a stretch of consecutive
+samples (`TableTask.exchange_blocks`). This keeps the autocorrelation of the channel, its values in each block and the
+positions of missing values, and removes its dependence on the other channels. The trained models then predict hidden
+channels of the shifted samples. The statistic is the gain: the error of predicting the means minus the error of the
+models. The p-value is the share of shifts whose gain is at least that on the true samples, where the true samples count
+as one of the shifts. The test samples were not used to choose anything, so p <= 0.05 occurs in 5% of tables without
+structure.
 
 A single channel is tested twice by shifting this channel alone. First, do the other channels predict it? The prediction
 of a hidden channel does not depend on its values, so this test needs no further forward passes. Second, does the
@@ -269,10 +270,10 @@ class Shifts:
 def _test_rows(task: TableTask, bounds: tuple[int, int, int]) -> tuple[Tensor, npt.NDArray[np.int64]]:
     """Choose r test samples at regular intervals, and return their indices in the split (r,) and their blocks (r,).
 
-    They are sorted by block. `bounds` is SAMPLES_OF_TABLE_TEST or SAMPLES_OF_CHANNEL_TEST. If there are too many blocks
-    to use MIN_BLOCK_LENGTH samples of each, only some blocks are used, with about SAMPLES_PER_BLOCK samples each or all
-    if they have fewer. If blocks have fewer than MIN_BLOCK_LENGTH samples on average, there is too little to shift
-    within them, and all samples form one block.
+    They are sorted by block. `bounds` says how large r may be (SAMPLES_OF_TABLE_TEST or SAMPLES_OF_CHANNEL_TEST). If r
+    is too small for MIN_BLOCK_LENGTH samples of every block, only some blocks are used. About SAMPLES_PER_BLOCK samples
+    of each of them are chosen, or all samples of a block that has fewer. If blocks have fewer than MIN_BLOCK_LENGTH
+    samples on average, there is too little to shift within them, and all samples form one block.
     """
     min_samples, max_samples, values = bounds
     count = min(max_samples, max(min_samples, values // task.tokens))

@@ -81,7 +81,8 @@ def compact(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _baseline_rows(baselines: pd.DataFrame, names: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield one row of statistics over worlds for each data set, baseline, split, condition and metric."""
+    """Yield one row for each variant of the data, baseline, split, condition and metric, with the mean and spread over
+    worlds (the data of one seed each). `names` are the columns of settings that the row must have."""
     keys = ["data", "baseline", "split", "condition", "metric"]
     for (data, name, split, condition, metric), group in baselines.groupby(keys, sort=False):
         fields = {"encoding": f"baseline:{name}", "data": data}

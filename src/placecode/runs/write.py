@@ -8,7 +8,7 @@ Anything that would lose or mix results raises an error before a file is written
 - metrics.parquet has the columns member, step, split, condition, metric, value.
 - analysis.parquet has the columns member, step, block, analysis, target, value.
 - baselines.parquet has metrics of other methods on the same data, in the columns data, world, baseline, split,
-  condition, metric, value. A world is one of several realizations of the data.
+  condition, metric, value. A world is the data of one seed, such as one simulated data set.
 - arrays.safetensors and weights.safetensors have PEs and other arrays, and the parameters of every member.
 - summary.json has means over seeds. It is written last and marks the run as finished.
 

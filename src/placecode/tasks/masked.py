@@ -7,8 +7,8 @@ standardized data. The loss is the mean squared error of the hidden channels.
 In training, other channels are hidden in every step. They are drawn at random, from the seed of the member (model). At
 evaluation, the hidden channels do not depend on the member, so that all members predict the same values. Every example
 is evaluated once for each fraction of hidden channels in `eval_mask_ratios`. A pair of example and fraction is a row of
-the evaluation. Metrics (`Masked.metrics`) are averaged per fraction, which is called the condition, for example "hidden
-0.5".
+the evaluation. Metrics (`Masked.metrics`) are averaged over the examples of one fraction, the condition, such as
+"hidden 0.5".
 """
 
 from __future__ import annotations

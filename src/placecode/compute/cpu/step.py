@@ -371,7 +371,7 @@ class _Block:
         return self.dx
 
     def _attend_autograd(self, rounded: Round) -> None:
-        """Compute attention by `Attention.mix`, as an encoding acts inside it, for autograd to differentiate."""
+        """Compute attention by `Attention.mix` and autograd, for an encoding that changes queries, keys or scores."""
         assert self.encoding is not None
         at, e = slice(self.n - 1, self.n) if self.last_only else ALL, len(self.x)
         low = torch.autocast("cpu", torch.bfloat16, enabled=rounded is to_bf16, cache_enabled=False)

@@ -12,10 +12,10 @@ too: they use the reference implementation.
 
 Under autocast to bfloat16, activations and products are bfloat16; norms, softmax, sums and parameters are float32.
 
-If the inputs of products may be rounded to ten bits (precision "high"), most products use float16. It has as many bits
-as TF32, takes half the time, and accumulates in float32, but its range is small. Activations are of order 1 after a
-norm. Gradients are scaled to order 1 by a power of two per member (`ScaleGradients`), and the optimizer reverses the
-scaling. Where gradients are needed but cannot be scaled, products use TF32.
+In precision "high", the inputs of products may be rounded to a mantissa of ten bits, and most products use float16. It
+has the mantissa of TF32 and takes half the time; sums are float32. But its range is small. Activations are of order 1
+after a norm. Gradients are scaled to order 1 by a power of two per member (`ScaleGradients`), and the optimizer
+reverses the scaling. Where gradients are needed but cannot be scaled, products use TF32.
 """
 
 from __future__ import annotations

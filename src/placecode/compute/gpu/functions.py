@@ -5,8 +5,8 @@ parameter is written to its *sink*, an array, if it has one, otherwise to a new 
 which contains the gradients of all parameters, so gradients need not be copied there afterwards. Arguments named
 `sinks` are the sinks of biases, scales and shifts.
 
-Every weight matrix is passed twice: as a parameter, for autograd, and as a `Matrix`. This is a pair of the same values,
-cast to the dtype of the activations, and the sink of the matrix.
+Every weight matrix is passed twice: as a parameter, so that autograd knows it, and as a `Matrix`, a pair (values,
+sink). The values are those of the parameter, cast to the dtype of the activations.
 
 If x is also passed in float16, as `x_fp16`, products use that copy and round matrices and gradients to float16 too.
 Results and sums are float32. If `with_fp16` is true, a function also returns its result in float16.

@@ -1,9 +1,9 @@
 """Claims on masked prediction: what the paper says about structure in PEs, what its reviewers ask, and our questions.
 
 The 95% interval of an effect must lie beyond the margin of the claim. Margins were set before any run at the scale
-"paper", from an earlier prototype and from quick runs. For a value at one sigma (a fraction of channels), the margin is
-what we expected. For a difference between two sigmas, it is half of the prototype's difference. For errors that are
-said to be equal, it is 0.02, and for "better at all", zero.
+"paper", from an earlier prototype and from quick runs. For a value at one sigma, such as the fraction of channels whose
+nearest channel is in the same group, the margin is what we expected. For a difference between two sigmas, it is half of
+the prototype's difference. For errors that are said to be equal, it is 0.02, and for "better at all", zero.
 
 A world is one data set, and a member with seed s uses world s modulo the number of worlds. Simulated networks and
 channels have one world for each seed, so an interval over seeds is also one over worlds. On brains, a world is a split
@@ -113,8 +113,8 @@ def transfer(condition: str, a: Columns, b: Columns, run: Run) -> Interval:
 
 
 def halves_agree(small: float, large: float, run: Run) -> Interval:
-    """Return the similarity of PEs that were learned from different halves of the people, with different seeds, at the
-    sigma `small` minus that at `large`."""
+    """Return a difference of two similarities, at the sigma `small` minus at `large`. Each is the similarity of PEs
+    that were learned from different halves of the people, with different seeds."""
     values, which = analysis_values(run, "stability", "other data"), f"members with sigma {small:g} and {large:g}"
     a, b = (select(run, values, which, data="second half", sigma=sigma, **OWN) for sigma in (small, large))
     return interval_over_worlds(run, a - b)

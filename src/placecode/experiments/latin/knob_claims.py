@@ -68,8 +68,9 @@ def smallest_sigma_effect(column: str, field: str, template: str, run: Run) -> I
     """Return the effect of sigma at the value of the knob where its lower confidence limit is lowest.
 
     The setting `field` of the run lists the values of the knob. Those at which models do not fit their training puzzles
-    are left out. Members have these values in `column`, formatted by `template` unless it is empty, as with
-    "puzzles={}". The value of the knob is chosen from the same results, so the effect is underestimated if anything.
+    are left out. A column of the table of members, `column`, has the value of the knob, written by a `template` such as
+    "puzzles={}" or, if this is empty, as it is. The value of the knob is chosen from the same results, so the effect is
+    underestimated if anything.
     """
     on_train, intervals = accuracy(run, "train"), []
     for value in run.config["fields"][field]:

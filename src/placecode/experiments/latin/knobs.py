@@ -74,7 +74,8 @@ class KnobExperiment(LatinExperiment):
         return ()
 
     def plan(self) -> list[Member]:
-        """Return the members sorted by variant, sigma and seed, then the references by variant and seed."""
+        """Return the members with a sigma, sorted by variant, sigma and seed, then the references by variant and
+        seed."""
         members = []
         for variant in self.variants():
             members += self.over_sigmas(self.sigmas, **variant.fields, label=variant.label)

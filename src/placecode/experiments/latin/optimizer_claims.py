@@ -65,8 +65,8 @@ def gap_to_2d_fixed(run: Run, amount: float) -> pd.Series:
 
 
 def decay_effect(weights: str, sigma: float, run: Run) -> Interval:
-    """Return the OOD accuracy at one sigma with the largest weight decay of the run on `weights` (one of
-    `DECAYED_WEIGHTS`) minus that without decay."""
+    """Return the effect of weight decay on `weights` (one of `DECAYED_WEIGHTS`) at one sigma: OOD accuracy with the
+    largest decay of the run minus that without decay."""
     return accuracy_difference(decay_fields(weights, largest_decay(run)), decay_fields("all", 0.0), [sigma], run)
 
 

@@ -280,7 +280,7 @@ def accuracy_axis(axes: Axes, chance: float, along: Literal["x", "y"] = "y") -> 
 
 
 def chance_line(axes: Axes, level: float, along: Literal["x", "y"] = "y") -> None:
-    """Draw a dashed line at `level`, the result of guessing. It is a value on the axis `along`."""
+    """Draw a dashed line at `level`, the result of guessing: horizontal if `along` is "y", vertical if it is "x"."""
     dashed: Style = {"color": MUTED, "linewidth": 1.1, "linestyle": (0, (6, 2, 1, 2)), "label": "chance", "zorder": 1}
     (axes.axhline if along == "y" else axes.axvline)(level, **dashed)
 

@@ -288,8 +288,8 @@ def draw_by_sigma(
 ) -> None:
     """Draw values by sigma after training and before it (hollow, grey): seeds as faint dots, and means with intervals.
 
-    `after` and `before` have the columns sigma and value. `settings` is a table of members. A text says why one of its
-    sigmas has no values after training.
+    `after` and `before` have the columns sigma and value. `settings` is the table of members. Where one of its sigmas
+    has no values after training, a text in the panel says why.
     """
     sigmas = np.sort(settings["sigma"].unique())
     if len(sigmas) == 0:

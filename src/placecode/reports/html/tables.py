@@ -341,7 +341,8 @@ def mean_cell(row: Row | None) -> Cell:
 
 
 def _plus_minus(mean: float, half: float) -> Cell:
-    """Make a cell with a mean and the half-width of its interval, unless this is NaN; a dash if the mean is NaN."""
+    """Make a cell with a mean and the half-width of its interval. A half-width of NaN is left out. A mean of NaN is a
+    dash."""
     if math.isnan(mean):
         return Cell(MISSING)
     decimals = 3 if abs(mean) < 10 else 1

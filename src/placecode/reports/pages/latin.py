@@ -266,7 +266,8 @@ def _geometry(run: Run) -> list[ReportFigure]:
 
 
 def _attention(run: Run, examples: Sequence[tuple[int, str]], positions: np.ndarray, rule: int) -> ReportFigure:
-    """Draw attention maps of the examples and of reference members, and the ideal map (same row or column)."""
+    """Draw attention maps of some members, of the reference members, and the ideal map: even attention within row and
+    column. `examples` has the number and the title of each member. Lines are drawn every `rule` cells."""
     columns = [(title, run.array(f"attention_end/{number}").mean(1)) for number, title in examples]
     for name, numbers in reference_members(members_of(run)).items():
         maps = [

@@ -186,5 +186,6 @@ def _launch(kernel: str, width: int, dtype: torch.dtype) -> dict[str, int]:
 
 
 def _width(features: int) -> int:
-    """Return the number of features of a tile for this number of features per head: a power of two, at least 16."""
+    """Return the width of a tile: the smallest power of two that is at least 16 and at least `features`, those of a
+    head."""
     return 1 << max(4, (features - 1).bit_length())
