@@ -36,7 +36,7 @@ class Base(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class Derived(Base):
-    steps: int = 20
+    steps: int = setting(20, "another help text")
     sigmas: tuple[float, ...] = (0.5,)
 
     def __post_init__(self) -> None:
@@ -65,7 +65,7 @@ REFUSED: dict[str, tuple[str, list[Any]]] = {
 @pytest.mark.parametrize("cls", [Base, Derived])
 @pytest.mark.parametrize("name", REFUSED)
 def test_values_of_another_type_or_beyond_the_limits_are_refused(cls: type[Base], name: str) -> None:
-    """Also in a subclass that changes the default alone."""
+    """Also in a subclass that changes the default, or the default and the help text."""
     rule, values = REFUSED[name]
     for value in values:
         error = refused(cls, **{"tokens": 50, name: value})
@@ -82,8 +82,9 @@ def test_values_of_another_type_or_beyond_the_limits_are_refused(cls: type[Base]
         ("sigmas", (), "at least one", []),
         ("sigmas", (1, 1.0), "all different", [1.0, 1.0]),
         ("kinds", ("a", "a"), "all different", ["a", "a"]),
-        ("order", 4.0, "a whole number", 4.0),
+        ("order", 4.0, "one of 4, 5, 6", 4.0),
         ("order", True, "one of 4, 5, 6", True),
+        ("kinds", (None,), "one of a, b", None),
     ],
 )
 def test_every_value_of_a_tuple_is_checked(name: str, value: Any, rule: str, given: Any) -> None:
@@ -130,5 +131,5 @@ def test_a_declaration_describes_type_limits_and_help() -> None:
     )
     assert (declared["clip"].kind, declared["clip"].optional, declared["clip"].several) == (float, True, False)
     assert (declared["heldout"].kind, declared["heldout"].is_checked) == (float, False)
-    assert (declared["steps"].help, declared["sigmas"].count_at_least) == ("a whole number", 1)
+    assert (declared["steps"].help, declared["sigmas"].count_at_least) == ("another help text", 1)
     assert Derived(tokens=50, label="a") == Derived(tokens=50, label="b") and Derived(tokens=50) != Derived(tokens=51)

@@ -2,9 +2,9 @@
 
 A setting is declared once, in the dataclass it belongs to, such as `models.member.ModelSettings` or
 `tasks.network.NetworkSettings`. Experiments inherit these classes. A subclass changes a default by declaring the field
-again, without a help text; the limits stay the same. The check of every value, the flags of the command line, their
-help texts, the values of `--sweep`, and the settings that a run records in config.json are derived from the
-declaration. If a setting is renamed, its former name is added to `runs/former_names.py`.
+again; its help text and limits stay the same unless they are declared again too. The check of every value, the flags of
+the command line, their help texts, the values of `--sweep`, and the settings that a run records in config.json are
+derived from the declaration. If a setting is renamed, its former name is added to `runs/former_names.py`.
 
 >>> @dataclass(frozen=True)
 ... class Wide(Settings):
@@ -159,15 +159,16 @@ def declarations(cls: type) -> Mapping[str, Declaration]:
 
 @cache
 def _declarations(cls: type) -> Mapping[str, Declaration]:
-    """Compute the result of `declarations`, once for each class."""
+    """Compute the result of `declarations`, once for each class (mypy does not accept `cache` on a public function)."""
     hints = typing.get_type_hints(cls)
     result = {}
     for declared in dataclasses.fields(cls):
         if declared.init:
-            lines = (base.__dict__.get("__dataclass_fields__", {}).get(declared.name) for base in cls.__mro__)
-            metadata: Mapping[str, Any] = next(
-                (line.metadata for line in lines if line is not None and "help" in line.metadata), {}
-            )
+            metadata: dict[str, Any] = {}
+            for base in reversed(cls.__mro__):
+                line = base.__dict__.get("__dataclass_fields__", {}).get(declared.name)
+                if line is not None:
+                    metadata |= {key: value for key, value in line.metadata.items() if value not in (None, {})}
             kind = _described(hints[declared.name])
             result[declared.name] = Declaration(declared.name, *kind, declared.default, **metadata)
     return result
@@ -187,6 +188,6 @@ def _described(hint: Any) -> tuple[Any, bool, bool, bool]:
 
 
 def settings_of(cls: type) -> list[str]:
-    """Return the names of the settings of a class, in the order of its fields. They have flags and are recorded in
-    config.json of a run. Fields without a help text are not settings but data."""
+    """Return the names of the settings of a class, in the order of its fields. Fields without a help text are not
+    settings but data. The settings of an experiment have flags and are recorded in config.json of a run."""
     return [name for name, declared in declarations(cls).items() if declared.help]

@@ -88,6 +88,6 @@ def text(name: str, value: Any) -> str:
 def choice(name: str, value: Value, allowed: Iterable[Value]) -> Value:
     """Return `value` if it is one of the allowed values. Otherwise raise `BadInput`."""
     options = list(allowed)
-    if value not in options:
+    if not isinstance(value, (str, Integral)) or value not in options:
         raise one_of(name, options, value)
     return value

@@ -146,7 +146,7 @@ def test_the_authors_script_is_compared_with_the_first_precision(monkeypatch, me
 
 REFUSED = {"case": ["--case lst", "--case ,"], "peers": ["--peers keras"], "precision": ["--precision fp8"]}
 REFUSED |= {"members": ["--members 4,-1", "--members many"], "device": ["--device tpu"], "out": ["--out file"]}
-REFUSED |= {"peer-members": ["--members 4,8 --peer-members 2", "--peer-members 8"], "width": ["--width 0"]}
+REFUSED |= {"peer_members": ["--members 4,8 --peer-members 2", "--peer-members 8"], "width": ["--width 0"]}
 REFUSED |= {"heads": ["--case lst-quick --width 12"], "seconds": ["--seconds nan"], "steps": ["--steps 0"]}
 REFUSED["authors"] = ["--authors python3", "--authors=", "--authors nobody-has-this-{steps}"]
 REFUSED["authors"] += ["--authors python3'{steps}", f"--case lst-quick --authors {sys.executable}\xa0{{steps}}"]

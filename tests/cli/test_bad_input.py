@@ -61,6 +61,7 @@ def test_invalid_commands(refuse: Refuse, words: str, start: str) -> None:
         ("--sigmas 0.1,o.2", "sigmas"),
         ("--sigmas ,", "sigmas"),
         ("--seeds 0", "seeds"),
+        ("--seeds 99999999999999999999", "seeds"),
         ("--seeds=-1,2", "seed"),
         ("--seeds 1.5", "seeds"),
         ("--heads 3 --dry-run", "heads"),
@@ -154,8 +155,9 @@ def table() -> pd.DataFrame:
 @pytest.mark.parametrize(
     ("words", "name"),
     [
-        ("--sigma nan", "sigmas"),
-        ("--sigma 0.1,0.1", "sigmas"),
+        ("--sigma nan", "sigma"),
+        ("--sigma=-1", "sigma"),
+        ("--sigma 0.1,0.1", "sigma"),
         ("--effort huge", "effort"),
         ("--steps 0", "steps"),
         ("--seeds 0", "seeds"),

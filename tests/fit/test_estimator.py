@@ -139,7 +139,7 @@ MINIMUM = {"n_seeds": 1, "n_halves": 0, "steps": 1, "batch": 1, "width": 1, "lay
     [
         *((name, wrong) for name, least in MINIMUM.items() for wrong in (least - 1, 20.5)),
         *(("sigma", wrong) for wrong in ("small", None, [], -1, [0.1, 0.1])),
-        *(("mask_ratio", wrong) for wrong in (1, "some")),
+        *(("mask_ratio", wrong) for wrong in (1, "some", None)),
         *(("learning_rate", -1), ("effort", "huge"), ("device", "tpu"), ("random_state", -1)),
     ],
 )

@@ -44,7 +44,8 @@ def times_memory(row: Row, rows: Sequence[Row]) -> float | None:
 
 
 def _ratio(row: Row, rows: Sequence[Row], column: str) -> float | None:
-    """Return the value of a row in a column, divided by that of its baseline, or None if either is missing."""
+    """Return the value of a peer's row in a column, divided by that of placecode's row (`baseline`). The result is None
+    if either is missing."""
     ours = baseline(row, rows)
     return None if ours is None or not ours[column] or row[column] is None else float(row[column] / ours[column])
 

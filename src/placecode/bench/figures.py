@@ -122,7 +122,7 @@ def memory_by_members(rows: Sequence[Row], about: str) -> Figure:
 
 
 _PEERS_NOTE = (
-    "white line: the matrix products alone; in brackets: times placecode's time,\n"
+    "white line: the matrix products alone; in brackets: times placecode's time, "
     "for peers that train many models at once at the same number of models"
 )
 

@@ -62,7 +62,7 @@ class Plan(Settings):
         object.__setattr__(self, "peers", tuple(name for name in self.peers if name != "none"))
         for count in self.peer_members:
             if count not in self.members:
-                raise must_be("peer-members", "among the numbers of --members", count)
+                raise must_be("peer_members", "among the numbers of --members", count)
         for case in self.cases:
             case.members(1)  # raises an error if a size is invalid
             if case.tokens < 1:
@@ -92,11 +92,11 @@ class Plan(Settings):
         return jobs
 
     def _counts(self, case: Case) -> tuple[int, ...]:
-        """Return the numbers of models at which placecode is measured in a case."""
+        """Return how many models placecode trains at once in each measurement of a case (a model size)."""
         return self.members or USUAL_MEMBERS[self.device].get(case.name, (1, 8))
 
     def _peer_counts(self, case: Case) -> tuple[int, ...]:
-        """Return the numbers of models at which stacked peers are measured in a case."""
+        """Return how many models the peers that train many at once train in each measurement of a case."""
         if self.members:
             return self.peer_members or self.members
         counts = self._counts(case)

@@ -12,16 +12,17 @@ from placecode.bench.plan import Plan
 from placecode.cli import flags
 from placecode.errors import must_be, value_of
 from placecode.execution.settings import PRECISIONS, ExecutionSettings
+from placecode.settings import settings_of
 from placecode.validation import choice
 
 SIZES = ("width", "tokens", "layers", "batch")
 """Sizes of the models that can be changed by options."""
-PLAN_SETTINGS = ("members", "peer_members", "peers", "seconds", "steps", "authors")
+PLAN_SETTINGS = [name for name in settings_of(Plan) if name != "device"]
 """Settings of the plan whose options are added by `flags.add_settings`."""
 
 
 def add_bench_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `bench` to its parser. Options that take a list expect values separated by commas."""
+    """Add the options of `bench` to its parser. Lists are values separated by commas."""
     flags.add_settings(parser, ExecutionSettings, ["device"], show_defaults=True)
     parser.add_argument(
         "--case", metavar="A,B", help=f"cases to measure: {', '.join(CASES)} or all (default: depends on the device)"
@@ -69,5 +70,5 @@ def _different(name: str, values: Sequence[Any] | None) -> tuple[Any, ...]:
     """Return the values of an option that takes a list, without duplicates; empty if the option is missing (None).
     Raise BadInput for an empty list."""
     if values is not None and not values:
-        raise must_be(name, "at least one", values)
+        raise must_be(name, "at least one", list(values))
     return tuple(dict.fromkeys(values or ()))

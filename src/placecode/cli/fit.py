@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -116,15 +117,17 @@ def _experiment(arguments: argparse.Namespace, effort: str, spool: Path) -> tupl
     """
     files = flags.settings(arguments, TableExperiment, FILES)
     settings = flags.settings(arguments, TableExperiment, MODEL_SETTINGS)
+    declared = declarations(TableExperiment)
+    if arguments.sigma != ["auto"]:
+        numbers = [number for word in arguments.sigma for number in word.split(",") if number]
+        sigmas = tuple(value_of("sigma", number, float) for number in numbers)
+        settings["sigmas"] = replace(declared["sigmas"], name="sigma").check(sigmas)
     for name, value in settings.items():
-        declarations(TableExperiment)[name].check(value)  # before the table is read
+        declared[name].check(value)  # before the table is read
     sheet = read_sheet(
         arguments.file, key=files.get("key"), names=files.get("names"), groups=files.get("groups"), spool=spool
     )
     labels, label_names = read_labels(files["labels"], sheet.names) if "labels" in files else (None, ())
     positions = read_positions(files["positions"], sheet.names) if "positions" in files else None
     settings |= {"file": str(arguments.file), **files}
-    if arguments.sigma != ["auto"]:
-        numbers = [number for word in arguments.sigma for number in word.split(",") if number]
-        settings["sigmas"] = tuple(value_of("sigma", number, float) for number in numbers)
     return experiment_of_sheet(sheet, effort, settings, MIN_CHANNELS, labels, positions), label_names

@@ -16,6 +16,8 @@ from placecode.settings import REQUIRED, Settings, declarations, settings_of
 
 SWEEP = "sweep"
 """Name of the field whose option can be repeated. Each `--sweep NAME=V,V` trains models with several values."""
+MAX_SEEDS = 100_000
+"""Largest number that --seeds accepts as a number of seeds."""
 
 
 def add_settings(
@@ -65,8 +67,8 @@ def settings(arguments: argparse.Namespace, cls: type[Settings], names: Iterable
             values[name] = tuple(value_of(name, part, declared.kind) for part in parts)
             if name == "seeds" and len(text) == 1 and "," not in text[0] and parts:  # not a list but a number of seeds
                 (count,) = values[name]
-                if count < 1:
-                    raise must_be("seeds", "at least one, as a number of seeds or a list a,b,c", count)
+                if not 1 <= count <= MAX_SEEDS:
+                    raise must_be("seeds", f"1 to {MAX_SEEDS:,} seeds, as a number or a list a,b,c", count)
                 values[name] = tuple(range(count))
         else:
             values[name] = value_of(name, text, declared.kind)

@@ -45,7 +45,9 @@ MIN_CHANNELS = 2
 DTYPES = [np.float64, np.float32]
 """Accepted dtypes. Values stay float64 until the offset of each channel is subtracted, to preserve precision."""
 SETTINGS = ("mask_ratio", "n_halves", "steps", "batch", "width", "layers", "learning_rate", "neighbors", "n_draws")
-"""Parameters that are settings of `TableExperiment`, where their names have no "n_". None stands for the default."""
+"""Parameters that are settings of `TableExperiment`, where their names have no "n_"."""
+OPTIONAL = ("n_halves", "steps", "batch", "width", "layers", "learning_rate")
+"""Those in `SETTINGS` for which None stands for a default that depends on the table."""
 
 
 class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -230,7 +232,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         declared, settings = declarations(TableExperiment), {}
         for parameter in SETTINGS:
             name, value = parameter.removeprefix("n_"), getattr(self, parameter)
-            if value is not None:
+            if value is not None or parameter not in OPTIONAL:
                 settings[name] = replace(declared[name], name=parameter).check(value)
         if self.n_seeds is not None:
             whole_number("n_seeds", self.n_seeds, least=1)
@@ -262,7 +264,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             sigmas = ()
         if not sigmas:
             raise must_be("sigma", "'auto', a number or a list of numbers", self.sigma)
-        return {"sigmas": sigmas}
+        return {"sigmas": replace(declarations(TableExperiment)["sigmas"], name="sigma").check(sigmas)}
 
     def _seeds(self, effort: str) -> dict[str, Any]:
         """Return the settings `seeds` and `data_seed` that `random_state` and `n_seeds` stand for, by name."""

@@ -45,7 +45,7 @@ class TableExperiment(ModelExperiment):
     positions: str = setting("", "known positions of the channels: a CSV file with name,x,y or name,x,y,z")
     names: str = setting("", "names of the channels: a text file with one name per line")
     key: str = setting("", "name of the array in a .npz, .mat or .h5 file")
-    sigmas: tuple[float, ...] = sweep_over((0.01, 0.05, 0.2), "initial scales of the PE, of which one is chosen")
+    sigmas: tuple[float, ...] = sweep_over((0.01, 0.05, 0.2), "scales of the PE at the start; one is chosen", least=0)
     seeds: tuple[int, ...] = sweep_over((0, 1), "seeds that are trained on all training samples")
     halves: int = setting(
         1, "number of additional seeds that are trained on each half of the training samples", least=0
