@@ -76,6 +76,7 @@ def test_resume_names_the_settings_that_changed(unfinished: Path, change: dict[s
 def test_only_finished_runs_of_an_older_format_are_resumed(unfinished: Path) -> None:
     (unfinished / "config.json").write_text(json.dumps({**CONFIG, "format": FORMAT - 1}))
     assert f"is of format {FORMAT - 1}" in rejected(unfinished, CONFIG, resume=True)
+    assert "--resume" not in rejected(unfinished, CONFIG)
     (unfinished / "summary.json").write_text("{}")
     with Folder.open(unfinished, CONFIG, resume=True) as folder:
         assert folder.finished

@@ -96,12 +96,15 @@ def test_a_piece_of_an_older_format_is_merged_with_a_new_one(tmp_path: Path) -> 
     committed = Run(ROOT / "results" / "lst-heads")
     specs = experiment_of(committed).members()
     pieces = [of_format_3(tmp_path), shutil.copytree(committed.path, tmp_path / "newer")]
+    fields = experiment_of(committed).fields()
+    assert fields.keys() - committed.config["fields"].keys()  # settings that did not exist yet
+    (pieces[1] / "config.json").write_text(json.dumps({**committed.config, "fields": fields}))
     half = len(specs) // 2
     for path, first in zip(pieces, (True, False), strict=True):
         for name in ("members", "metrics", "analysis"):
             table = pd.read_parquet(path / f"{name}.parquet")
             table[(table["member"] < half) == first].to_parquet(path / f"{name}.parquet")
-    merged = merge(pieces, tmp_path / "merged", specs=specs)
+    merged = merge(pieces, tmp_path / "merged", specs=specs, fields=lambda run: experiment_of(run).fields())
     for name in ("members", "metrics", "analysis"):
         expected = getattr(committed, name)
         rows = getattr(merged, name)[expected.columns]  # of members also those of later settings
@@ -109,7 +112,7 @@ def test_a_piece_of_an_older_format_is_merged_with_a_new_one(tmp_path: Path) -> 
         pd.testing.assert_frame_equal(
             *(table.sort_values(order, ignore_index=True) for table in (rows, expected)), check_dtype=False
         )
-    assert merged.config["format"] == FORMAT
+    assert merged.config["format"] == FORMAT and merged.config["fields"] == fields
 
 
 def test_an_upgrade_from_format_3_changes_no_results(tmp_path: Path) -> None:

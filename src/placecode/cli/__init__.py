@@ -240,7 +240,14 @@ def _run(arguments: argparse.Namespace, console: Console) -> None:
 def _merge(arguments: argparse.Namespace, console: Console) -> None:
     """Merge runs of different members (models) of an experiment, write the report, and print how many are missing."""
     experiment = experiment_of(Run(arguments.runs[0]))
-    run = merge.merge(arguments.runs, arguments.out, arguments.force, experiment.compare, experiment.members())
+    run = merge.merge(
+        arguments.runs,
+        arguments.out,
+        arguments.force,
+        experiment.compare,
+        experiment.members(),
+        lambda piece: experiment_of(piece).fields(),
+    )
     missing = run.config["total"] - len(run.members)
     print_line(console, f"{len(run.members)} of {run.config['total']} members of {run.experiment} are in {run.path}.")
     if missing:

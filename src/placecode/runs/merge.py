@@ -42,6 +42,7 @@ def merge(
     force: bool = False,
     compare: Compare | None = None,
     specs: Sequence[Member] | None = None,
+    fields: Callable[[Run], Mapping[str, Any]] | None = None,
 ) -> Run:
     """Merge finished runs of different members (models) of one experiment into the folder `out`, and return the run.
 
@@ -49,9 +50,13 @@ def merge(
     analyses that need several members, now with the members of all runs. If a run is a small copy (`slim`), analyses of
     how far a PE moved are not repeated, since its arrays have less precision than those from which the existing values
     were computed. `specs` are all members of the experiment, in order. The merged run takes roles and labels from them,
-    since earlier versions recorded other labels or none.
+    since earlier versions recorded other labels or none. `fields` returns all settings of a piece, also those that did
+    not exist yet when it was run (`Experiment.fields`).
     """
     pieces = [finished_run(path) for path in paths]
+    if fields is not None:
+        for piece in pieces:
+            piece.config["fields"] = dict(fields(piece))
     if len(pieces) < 2:
         raise BadInput(f"merge must be given at least 2 runs; got {len(pieces)}.")
     first = pieces[0]

@@ -18,9 +18,9 @@ def spec_of(row: pd.Series) -> Member:
 
 @dataclass(frozen=True)
 class TrainingOutcome:
-    """How the training of a member ended, in the columns of members.parquet of the same names.
+    """How the training of a member ended. Each field is also a column of members.parquet.
 
-    A value of -1 means that the event did not occur.
+    Steps and epochs are -1 if what they record did not happen.
     """
 
     diverged_at: int = -1

@@ -113,7 +113,9 @@ class Folder:
         if not resume:
             state, remedy = "a finished", "--force overwrites it"
             if not earlier.finished:
-                state, remedy = "an unfinished", "--resume continues it, --force starts again"
+                same_format = earlier.config["format"] == self.config["format"]
+                state = "an unfinished"
+                remedy = "--resume continues it, --force starts again" if same_format else "--force starts again"
             raise BadInput(
                 f"the output folder {self.path} must be new; it holds {state} run of {earlier.experiment} ({remedy})."
             )
