@@ -155,8 +155,8 @@ class Predictor(ABC):
     def _examples(
         self, flat: Array, count: int, channel: int, rng: np.random.Generator, share: float
     ) -> list[tuple[Array, BoolArray]]:
-        """Draw about `count` examples in which `channel` and random others are hidden. Return a pair of values and mask
-        for fitting, and one for choosing hyperparameters. All samples are used before any is repeated."""
+        """Draw `count` examples in which a `share` of the channels is hidden, always including `channel`. Return a pair
+        (values, mask) for fitting, and one for choosing hyperparameters. Samples repeat only once all were used."""
         examples = []
         for part, size in zip(_split(flat), (1 - HELD_OUT, HELD_OUT), strict=True):
             rows = np.resize(rng.permutation(len(part)), round(size * count))

@@ -37,10 +37,9 @@ permutation that only renames groups gives an equal value."""
 
 
 class NullTest(NamedTuple):
-    """A measure and its null distribution (its values for permuted or random data). The result of the tests of this
-    module.
+    """The result of a test: a measure and its null distribution (its values for permuted or random data).
 
-    Each array has one entry for each similarity matrix that was tested, with the shape of its leading axes.
+    For similarity matrices of shape (..., n, n), each array has shape (...).
     """
 
     value: Array

@@ -179,7 +179,8 @@ def claims_table(findings: Sequence[Finding]) -> Table:
 
 
 def experiment_table(experiments: Iterable[type[Experiment]]) -> Table:
-    """Return a table of experiments: name, what it shows, and number of members (models) at the two scales."""
+    """Return a table of experiments: name, what it shows, and number of members (models) with `--scale quick` and
+    `--scale paper`."""
     table = Table("experiment", "what it shows", "members, quick", "members, paper")
     for experiment in experiments:
         counts = [str(len(experiment.from_scale(scale).members())) for scale in ("quick", "paper")]

@@ -94,8 +94,11 @@ def correlations(run: Run) -> pd.DataFrame | None:
 
 
 def _between_p(x: np.ndarray, y: np.ndarray) -> float:
-    """Return the two-sided p value of `stats.between_correlation` of two tables (sigmas, seeds), or NaN if the
-    correlation is NaN. As in that function, means over seeds are in single precision, so that equal means are ties."""
+    """Return the two-sided p value of the rank correlation, over sigmas, of the means over seeds of two measures.
+
+    `x` and `y` have shape (sigmas, seeds). The correlation is that of `stats.between_correlation`; if it is NaN, so is
+    the p value. Means are in single precision, so that equal means are ties.
+    """
     if np.isnan(stats.between_correlation(x, y)):
         return math.nan
     pairs = np.where(np.isnan(x) | np.isnan(y), np.nan, np.stack([x, y]))  # (2, sigmas, seeds)

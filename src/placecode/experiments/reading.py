@@ -266,8 +266,8 @@ def baseline(
 
     `name` is the method. `metric` and `condition` are "mse" and a fraction of hidden channels, such as "hidden 0.5",
     for its error on test data. For a measure of structure in the data they are its analysis and target. `data` selects
-    one of several data sets. If the run has no such results, raise NotInRun, with a message that calls them `what`
-    (None: the metric).
+    one of several data sets, and must be given if the run has several. If the run has no such results, raise NotInRun,
+    with a message that calls them `what` (None: the metric).
     """
     rows = run.baselines
     rows = rows[(rows["baseline"] == name) & (rows["metric"] == metric) & (rows["condition"] == condition)]

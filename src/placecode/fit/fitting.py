@@ -283,7 +283,11 @@ def _dependent_channels(stack: Stack, task: TableTask, draws: int) -> np.ndarray
 
 
 def _blocks_of_examples(task: TableTask, split: str) -> np.ndarray | None:
-    """Return the block of dependent samples of each of N evaluated samples of a split, (N,), or None without blocks."""
+    """Return the number of the block that each evaluated sample of a split belongs to, (N,).
+
+    A block is a series of samples that depend on each other, such as a recording. The result is None if the table has
+    no blocks.
+    """
     if task.exchange_blocks is None:
         return None
     count = task.examples(split)

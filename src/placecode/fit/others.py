@@ -48,9 +48,25 @@ VALUES_PER_CHUNK = 1 << 21
 class MaskedSamples:
     """Masked samples of a held-out split, on which predictions of hidden channels are scored.
 
-    The argument `mask_ratio` is the share of the channels to hide, and `max_samples` the maximum number of samples, b.
-    The attribute `true` (b, N) has the true values of n channels, `hidden` (b, N) says which values are hidden from the
-    predictor, and `scored` (b, n) on which channels its error is measured (hidden, and not missing in the table).
+    The n channels of a sample have N values: one each, or several if samples are windows of time points.
+
+    Parameters
+    ----------
+    task : TableTask
+    split : str
+    mask_ratio : float
+        Share of the channels to hide.
+    max_samples : int, optional
+        Maximum number of samples.
+
+    Attributes
+    ----------
+    true : ndarray, shape (b, N)
+        The true values of b samples.
+    hidden : ndarray of bool, shape (b, N)
+        Which values are hidden from the predictor.
+    scored : ndarray of bool, shape (b, n)
+        On which channels its error is measured: those that are hidden, and not missing in the table.
     """
 
     def __init__(self, task: TableTask, split: str, mask_ratio: float, max_samples: int | None = None) -> None:

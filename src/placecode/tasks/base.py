@@ -197,12 +197,14 @@ class Task:
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """Compute the metrics of each member for each example of a batch.
 
-        Every evaluation averages the metrics over the examples of each condition. The means are written to
-        metrics.parquet in the run folder, with the keys of the returned dict in the column `metric`.
+        Every evaluation averages the metrics over the examples of each condition (`Split.conditions`, such as the class
+        of a puzzle). The means are written to metrics.parquet in the run folder, with the keys of the returned dict in
+        the column `metric`.
 
         Parameters
         ----------
         outputs : Tensor, shape (e, b, o), or (e, b, n, o) if `readout` is "token"
+            The o outputs of each model, from one token or from each of the n tokens.
         targets : Tensor, shape (e, b, ...)
 
         Returns

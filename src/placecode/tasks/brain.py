@@ -269,7 +269,10 @@ class Brain(Masked):
 
 
 def _read_by_name(path: str | Path, names: Sequence[str]) -> np.ndarray:
-    """Return the rows of a table with one row per region, in the order of `names` if the table and `names` have any."""
+    """Return the values of a table with one row per region, in the order of the region names `names`.
+
+    If the table has no region names, or `names` is empty, the rows keep their order in the file.
+    """
     table = read_table(path)
     if table.orientation != "region-time" or not table.names or not names:
         return table.values

@@ -255,7 +255,7 @@ class ActiveStack:
         return bool(losses.isfinite().all() & norm.square().isfinite().all())
 
     def status(self) -> dict[str, Tensor]:
-        """Return the status vectors, (e,), by name."""
+        """Return the vectors in `STATUS_VECTORS`, (e,), by name: when and why each member stopped."""
         return {name: getattr(self, name) for name in self.STATUS_VECTORS}
 
     def arrays(self) -> dict[str, Tensor]:

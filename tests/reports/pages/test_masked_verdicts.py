@@ -91,11 +91,11 @@ def by_hand(run: Any) -> dict[str, tuple[Any, Any]]:
     large = pd.DataFrame({sigma: errors(run, SHIFTED, sigma) for sigma in (1.0, 2.0)}).mean(axis=1)
     near, error = structure(run, "neighbor_agreement", 0.01), errors(run, SAME, 0.2)
     return {
-        "structure_at": (
+        "structure at one sigma": (
             interval_at_sigma(run, analysis_values(run, *GROUPS), 0.2),
             structure(run, "neighbor_agreement", 0.2),
         ),
-        "structure_between": (
+        "structure at two sigmas": (
             sigma_difference(run, analysis_values(run, "modularity", "labels"), 0.01, 2.0),
             structure(run, "modularity", 0.01) - structure(run, "modularity", 2.0),
         ),
@@ -103,7 +103,7 @@ def by_hand(run: Any) -> dict[str, tuple[Any, Any]]:
             interval_at_sigma(run, analysis_gain(run, *GROUPS), 0.01),
             near - structure(run, "neighbor_agreement", 0.01, 0),
         ),
-        "error_between": (
+        "error at two sigmas": (
             sigma_difference(run, claims.error(run, SAME), 0.01, 2.0),
             errors(run, SAME, 0.01) - errors(run, SAME, 2.0),
         ),

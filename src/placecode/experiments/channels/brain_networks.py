@@ -116,7 +116,7 @@ CLAIMS: tuple[Claim, ...] = (
 was set before any run."""
 
 
-def sigma_effect(analysis: str, target: str, run: Run) -> Interval:
+def structure_effect(analysis: str, target: str, run: Run) -> Interval:
     """Return the measure (`analysis`, `target`) of structure in the PE at sigma `SMALL` minus that at `LARGE`, in a run
     with one variant."""
     return sigma_difference(run, analysis_values(run, analysis, target), SMALL, LARGE)
@@ -127,7 +127,7 @@ OVER_SIGMA: tuple[Claim, ...] = (
         paper_claim_on_other_data(
             f"{target}-{name}-falls-with-sigma",
             f"The {VARIANT_MEASURES[name, target]} in the PE is higher at sigma {SMALL} than at {LARGE}.",
-            partial(sigma_effect, name, target),
+            partial(structure_effect, name, target),
         )
         for name in ("modularity", "segregation")
         for target in ("yeo7", "cole-anticevic")

@@ -75,7 +75,7 @@ def baseline_above_chance(name: str, run: Run) -> Interval:
     minus the share that is expected by chance.
 
     If all similarities are 0, as the graphical lasso can find, no channel is most similar, and the share is taken to be
-    that of chance. (This was decided after the first run at the scale "paper", where it happened in 14 of 15 worlds.)
+    that of chance. (Decided after the first run with `--scale paper`, where it happened in 14 of 15 data sets.)
     """
     values = baseline(run, name, *NEIGHBOURS, what="structure")
     chance = chance_levels(run.config["task"])[NEIGHBOURS]

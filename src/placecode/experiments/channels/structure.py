@@ -150,12 +150,20 @@ def flat_map(similarity: np.ndarray, axes: int = 2) -> np.ndarray:
 
 
 def slow_p_values(similarity: np.ndarray, fc: np.ndarray, task: Masked) -> Values:
-    """Run the slow tests that `structure_measures` leaves out, and return their results, (e,), for e members.
+    """Run the slow tests that `structure_measures` leaves out, and return each result by name, as an array (e,) for e
+    members.
 
-    The arguments are similarities of PEs and functional connectivity, both (e, n, n) for n channels. "fc_correlation_p"
-    is from Mantel's test of their correlation. If positions are known, results with "_smooth" in their name are from a
-    comparison with random maps of the same smoothness in space: p values and, for networks, also z, low and high. For
-    mirror regions, maps have the same smoothness within each hemisphere.
+    "fc_correlation_p" is from Mantel's test of the correlation of `similarity` and `fc`. If the positions of the
+    channels are known, the results with "_smooth" in their names are from a comparison with random maps that are as
+    smooth in space: p values and, for brain networks, also the columns of `known_networks.null_columns`. Where regions
+    are compared with their mirror regions, random maps are as smooth within each hemisphere.
+
+    Parameters
+    ----------
+    similarity, fc : ndarray, shape (e, n, n)
+        Similarities of the PEs of n channels, and the functional connectivity of the channels.
+    task : Masked
+        The task, with the positions and labels of the channels as far as they are known.
     """
     result = {("fc_correlation_p", "fc"): _mantel(similarity, fc)}
     if task.positions is None:
@@ -274,10 +282,20 @@ def pe_change_and_stability(
     """Yield rows with how far the PE of each member moved in training, and with its "stability": how similar it is to
     the PEs of members with the same settings and other seeds.
 
-    If a world has several seeds, seeds are compared within it, otherwise between worlds. If an experiment has several
-    data sets of the same channels, seeds are also compared between data sets, but only in the same world: two worlds
-    can share samples that two data sets do not share. `worlds` is the number of worlds, by data set if it differs.
-    `arrays` has the PE of member i as pe_start/i and pe_end/i. `step` is the last step.
+    A member is compared with members of the same world (see above) if there are any, otherwise with those of other
+    worlds. An experiment can have several data sets of the same channels, each with its worlds. Then members are also
+    compared with those of other data sets in the world of the same number.
+
+    Parameters
+    ----------
+    members : DataFrame
+        Table of members.
+    arrays : mapping of str to Tensor
+        The PE of member i before and after training as "pe_start/i" and "pe_end/i".
+    worlds : int or mapping of str to int
+        Number of worlds, by name of the data set if it differs.
+    step : int
+        The last training step.
     """
 
     def world_count(data: str) -> int:

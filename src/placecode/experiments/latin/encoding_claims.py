@@ -34,7 +34,8 @@ PUBLISHED_LEADS = {"relative": 0.036}
 
 
 def encoding_difference(a: EncodingAndDropout, b: EncodingAndDropout, run: Run) -> Interval:
-    """Return the OOD accuracy of the members with encoding and dropout `a` minus that of those with `b`."""
+    """Return the mean difference in OOD accuracy between members with encoding and dropout `a` and those with `b`, `a`
+    minus `b`, with its interval over seeds."""
     return difference(encoding_accuracy(run, *a), encoding_accuracy(run, *b))
 
 

@@ -222,10 +222,11 @@ def members_with_sigma(members: pd.DataFrame) -> pd.DataFrame:
 
 
 def finite_rows(settings: pd.DataFrame, rows: pd.DataFrame, columns: Sequence[str]) -> tuple[pd.DataFrame, str]:
-    """Return the `rows` with finite values of members that did not diverge, and a note on their missing values.
+    """Return the `rows` of members that did not diverge and whose value is finite, and a note on how many of these
+    members' values are not finite ("" if none).
 
-    `settings` is a table of members. The result has the columns member, `columns` and value, and those of sigma, name
-    and seed that `settings` has. The note is "" if no value is missing.
+    `settings` is a table of members. The returned rows have the columns member, value and `columns`, and of sigma, name
+    and seed those that are in `settings`.
     """
     member_columns = [name for name in ("member", "sigma", "name", "seed") if name in settings.columns]
     done = settings.loc[settings["state"] == "done", member_columns]
@@ -244,7 +245,8 @@ def final_errors(metrics: pd.DataFrame) -> pd.DataFrame:
 
 
 def conditions(metrics: pd.DataFrame) -> list[str]:
-    """Return the conditions that have test errors, sorted by the share of hidden channels."""
+    """Return the evaluation conditions that have test errors, such as "hidden 0.5" (half of the channels are hidden),
+    sorted by the share of hidden channels."""
     names = base.unique_in_order(errors(metrics)["condition"])
     return sorted(names, key=lambda name: (hidden_share(name) is None, hidden_share(name) or 0.0))
 

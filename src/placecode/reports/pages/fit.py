@@ -99,7 +99,7 @@ class FitPage(Page):
         return replace(slider, **sorted_channels(self.fit), first=first)
 
     def channel_map(self) -> ChannelMap:
-        """Return the map with the module, the confidence of the position and the neighbours of every channel."""
+        """Return the map: the position of every channel, the confidence in it, its module (group) and neighbours."""
         fit = self.fit
         confidence, pairs = fit.confidences()
         columns: dict[str, list[object]] = {"confidence": [float(value) for value in confidence]}

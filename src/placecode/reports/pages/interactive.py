@@ -61,7 +61,7 @@ class SliderPosition:
 
 @dataclass(frozen=True)
 class Curve:
-    """How a measure is drawn as a line by sigma."""
+    """Axis, legend and style of the line that shows a measure by sigma. The values are in `SliderPosition`."""
 
     axis: str
     """Label of the vertical axis. Measures with the same label share a plot."""

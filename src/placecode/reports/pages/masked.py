@@ -223,7 +223,11 @@ def _encodings(run: Run, data: RunTables) -> list[ReportFigure]:
 
 
 def _settings(run: Run, data: RunTables) -> list[ReportFigure]:
-    """Draw heat maps of held-out error and structure: columns are sigmas (or the last setting), rows other settings."""
+    """Draw heat maps over two settings: one of the held-out error, one of the first measure of structure in the PEs.
+
+    Columns are sigmas, and rows are the other swept settings. If sigma is not swept, columns are the values of the last
+    swept setting.
+    """
     members = data.members
     first = members["parts"].iloc[0]
     # the columns `down` and `across` are the row and the column of a member in the maps

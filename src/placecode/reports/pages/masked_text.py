@@ -76,8 +76,8 @@ def sections(run: Run) -> dict[str, list[str]]:
 
 
 def with_settings(run: Run) -> pd.DataFrame:
-    """Return the members with the columns `name` (of the encoding), `parts` (pairs of name and value of the other swept
-    settings) and `setting` (these settings as text)."""
+    """Return the table of members with three more columns: `name`, the name of the encoding; `parts`, a list of pairs
+    (name, value) of the swept settings other than encoding and sigma; and `setting`, the same list as text."""
     experiment = experiment_of(run)
     assert isinstance(experiment, MaskedExperiment)
     planned = experiment.members()
