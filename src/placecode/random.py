@@ -65,7 +65,7 @@ def _mix(z: Tensor) -> Tensor:
 
 
 def stream(keys: Tensor, step: int | Tensor) -> Tensor:
-    """Return, for each key, the state from which the random numbers of a step are computed, int64 of shape (e,)."""
+    """Return the state of the generator at a step for each key, int64 of (e,). Random numbers come from this state."""
     return _mix(keys + _mix((torch.zeros_like(keys) + step + 1) * _GOLDEN))
 
 
@@ -83,9 +83,9 @@ def bits_at(keys: Tensor, step: int | Tensor, index: Tensor) -> Tensor:
 
 
 def hash_words(words: Tensor, first: int = 0) -> Tensor:
-    """Return a hash of each 64-bit integer in `words`, (e, count), that depends on its value and its column.
+    """Return 64-bit hashes of integers, (e, count) -> (e, count). Equal integers in different columns differ in hash.
 
-    `first` is the number of the first column, if `words` are some of the columns of a larger array.
+    `first` is the index of the first column of `words`, if `words` is a slice of a larger array.
     """
     index = torch.arange(first, first + words.shape[1], device=words.device)
     return _mix(_mix(words + _GOLDEN) + (index + 1) * _GOLDEN)

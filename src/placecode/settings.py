@@ -34,16 +34,16 @@ from placecode.errors import must_be
 from placecode.validation import boolean, choice, real_number, text, whole_number
 
 REQUIRED = dataclasses.MISSING
-"""The default of a setting that has none: its value must be given."""
+"""Marks a setting without a default value. Its value must be passed to the constructor."""
 CHECKS: Mapping[type, Callable[..., Any]] = {int: whole_number, float: real_number, str: text, bool: boolean}
-"""The function that checks a value, by the type of the field."""
+"""Functions that check a value, by the declared type of the value."""
 
 
 class Settings:
     """Base of all configuration classes. Their fields are checked when an instance is made.
 
-    A field whose type is int, float, str or bool, a tuple of one of these, or None besides, must have a value of this
-    type within the declared limits. Fields of other types are not checked here. A subclass needs a `__post_init__` only
+    A field is checked if its type is int, float, str or bool, a tuple of one of these, or any of these types with
+    `| None`. The value must have this type and be within the declared limits. A subclass needs a `__post_init__` only
     for rules about several fields. It must call `super().__post_init__()` first, so that the fields of all classes that
     an experiment inherits are checked.
     """
@@ -68,7 +68,9 @@ def setting(
     count_at_least: int | None = None,
     compare: bool = True,
 ) -> Any:
-    """Declare a setting. In a field that holds a tuple, limits and choices apply to each of its values.
+    """Declare a setting: return a dataclass field with a default, a help text and limits.
+
+    In a field that holds a tuple, limits and choices apply to each value of the tuple.
 
     Parameters
     ----------
@@ -79,11 +81,11 @@ def setting(
     least, most : number, optional
         The smallest and the largest valid number.
     above, below : number, optional
-        Bounds of a field of type float that are themselves not valid.
+        Exclusive bounds, for fields of type float.
     choices : iterable of str or int, optional
         All valid values.
     count_at_least : int, optional
-        See `sweep_over`.
+        Only for `sweep_over`.
     compare : bool
         Whether `==` and hashes of instances depend on the field.
     """
@@ -99,14 +101,14 @@ def setting(
 
 def sweep_over(default: tuple[Any, ...], help: str, count_at_least: int = 1, **limits: Any) -> Any:
     """Declare a setting that holds several values to compare, such as `sigmas`. The experiment trains models with each
-    of them. The values must differ, and there must be at least `count_at_least` of them, 0 or 1. `limits` are `least`,
-    `above`, `most`, `below` or `choices`, as for `setting`."""
+    of them. The values must differ. `count_at_least`, 0 or 1, is the smallest number of values: with 0, the tuple may
+    be empty. `limits` are `least`, `above`, `most`, `below` or `choices`, as for `setting`."""
     return setting(default, help, count_at_least=count_at_least, **limits)
 
 
 @dataclass(frozen=True)
 class Declaration:
-    """What is declared for a field of a configuration class, there or in a base class."""
+    """Type, default, help text and limits of a field of a configuration class, merged with those of base classes."""
 
     name: str
     kind: type
@@ -152,8 +154,10 @@ class Declaration:
 
 
 def declarations(cls: type) -> Mapping[str, Declaration]:
-    """Return what is declared for each field of a configuration class that is an argument of its constructor, by name,
-    in the order of the fields."""
+    """Return the declarations of the fields of a configuration class by name, in the order of the fields.
+
+    Fields that are not arguments of the constructor (`init=False`) are left out.
+    """
     return _declarations(cls)
 
 

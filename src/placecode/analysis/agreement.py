@@ -4,7 +4,7 @@ A fit is one trained model with a PE for each channel. Fits differ in their seed
 data or on one half. Arguments are the PEs of m fits, (fits m, blocks l, channels n, features d), or the similarities of
 their channels, (m, n, n). The feature axes of a PE are arbitrary, so PEs are rotated onto each other (orthogonal
 Procrustes) before they are compared. With many features, this brings even unrelated PEs closer. Distances are therefore
-divided by the distances between unrelated PEs: those to a fit with shuffled channels.
+divided by the distances between unrelated PEs, for which the channels of one PE are shuffled.
 
 >>> from placecode.analysis.alignment import token_similarity
 >>> rng = np.random.default_rng(0)
@@ -53,13 +53,13 @@ be at most `MAX_DROP` lower than the highest agreement. Its prominence must be a
 
 
 def common_embedding(pes: npt.ArrayLike) -> Array:
-    """Return the mean embedding of several fits after they are rotated onto it (generalized Procrustes analysis).
+    """Rotate the PEs of several fits onto each other, and average them (generalized Procrustes analysis).
 
     Parameters
     ----------
     pes : array-like, shape (m, l, n, d)
-        PEs of m fits. In each fit, blocks are concatenated, centred over channels, and scaled to the same Frobenius
-        norm.
+        PEs of m fits, with l blocks, n channels and d features. Before the rotation, the blocks of each fit are
+        concatenated, centred over channels, and scaled to the same Frobenius norm.
 
     Returns
     -------
@@ -85,7 +85,7 @@ def channel_confidence(pes: npt.ArrayLike, seed: int = 0) -> Array:
     Parameters
     ----------
     pes : array-like, shape (m, l, n, d)
-        PEs of m fits.
+        PEs of m fits, with l blocks, n channels and d features.
     seed : int
         Seed of the shuffles.
 
@@ -173,14 +173,14 @@ def mutual_neighbors(similarity: npt.ArrayLike, count: int = NEIGHBORS) -> BoolA
 def pair_confidence(
     similarity: npt.ArrayLike, halves: tuple[Sequence[int], Sequence[int]], count: int = NEIGHBORS
 ) -> Array:
-    """Return the probability that two channels are `mutual_neighbors`, estimated from fits to two halves of the data.
+    """Return the probability of every two channels to be `mutual_neighbors`, from fits to two halves of the data.
 
     An isotonic regression predicts whether two channels are neighbours in a fit to one half of the data. Its input is
-    their mean similarity in the fits to the other half, as a z-score (`_relative_similarity`). This regression then
-    converts the mean similarity over all fits to a probability. The mean over all fits is more reliable than that over
-    half the data, so probabilities tend to be too low. To avoid probabilities of 1 based on a few pairs, an artificial
-    pair is added to the regression: its similarity is the largest of all, but it is not a pair of neighbours. It has
-    half the weight of a real pair.
+    the mean similarity of the two channels in the fits to the other half, as a z-score (`_relative_similarity`). This
+    regression then converts their mean similarity over all fits to a probability. The mean over all fits is more
+    reliable than the mean over fits to one half, so probabilities tend to be too low. To avoid probabilities of 1 based
+    on a few pairs, an artificial pair is added to the regression: its similarity is the largest of all, but it is not a
+    pair of neighbours. It has half the weight of a real pair.
 
     Parameters
     ----------
@@ -194,7 +194,7 @@ def pair_confidence(
     Returns
     -------
     ndarray, shape (n, n)
-        Symmetric. All NaN if there is no fit to one of the halves.
+        Symmetric, with a diagonal of 0. All NaN if there is no fit to one of the halves.
     """
     from sklearn.isotonic import IsotonicRegression  # type: ignore[import-untyped, unused-ignore]
 
@@ -254,7 +254,7 @@ class Modules:
     def agreement(self) -> float:
         """How well fits (trained models) agree at this number of groups. The channels are grouped twice: by their
         similarities in one fit, and by the mean of their similarities in all other fits. The agreement is the adjusted
-        Rand index of both (1: equal, 0: chance), averaged over fits. NaN for a single group or a single fit."""
+        Rand index of the two groupings (1: equal, 0: chance), averaged over fits. NaN for one group or one fit."""
         return self.stability[self.count] if self.count in self.stability else float("nan")
 
 
@@ -344,7 +344,7 @@ def _cut(similarity: Array, top: int) -> Labels:
 def _vectors(similarity: Array) -> Array:
     """Return one vector of length 1 per channel, whose inner products are the similarities, (n, n) -> (n, n).
 
-    `similarity` has a diagonal of 0. Negative eigenvalues are set to zero; without them, the result is exact.
+    `similarity` has a diagonal of 0. Lengths and inner products are approximate if it has eigenvalues below -1.
     """
     size, axes = np.linalg.eigh(similarity + np.eye(len(similarity)))
     return np.asarray(axes * np.sqrt(np.maximum(size, 0.0)))

@@ -26,8 +26,7 @@ from placecode.errors import must_be
 from placecode.validation import real_number, whole_number
 
 ALL_BLOCKS = -1
-"""Key of `views` for all blocks together. The column `block` in tables of analyses has the same values as these
-keys."""
+"""Key of `views` for all blocks together. It also stands for them in the column `block` of the tables of analyses."""
 MEAN_BLOCK = -2
 """Key of `views` for the mean over blocks."""
 TIE_TOLERANCE = 1e-6
@@ -42,12 +41,11 @@ class ProcrustesTest(NamedTuple):
     """Mean distance over the permutations minus the actual distance, divided by the standard deviation over the
     permutations. Positive if the PE is closer to the target than expected by chance."""
     p: Array
-    """Fraction of permutations whose distance is at most the actual one. The identity is included, so it is at least
-    1 / (1 + count)."""
+    """p value: (1 + number of permutations whose distance is at most the actual one) / (1 + number of permutations)."""
 
 
 def views(pe: npt.ArrayLike) -> dict[int, Array]:
-    """Return the parts of a PE that are analysed separately: all blocks, their mean, and each single block.
+    """Split a PE into the arrays that are analysed: all blocks together, the mean over blocks, and each single block.
 
     Parameters
     ----------
@@ -201,8 +199,8 @@ def procrustes_test(pe: npt.ArrayLike, target: npt.ArrayLike, count: int = 199, 
 
     Blocks are concatenated. The null distribution consists of the distances to the target with its tokens in random
     order. The random orders are the same for all PEs. Unlike distances, z scores can be compared between targets, and
-    between numbers of features. p values are valid if all orders of the tokens are equally likely, as they are before
-    training.
+    between PEs with different numbers of features. p values are valid if all orders of the tokens are equally likely,
+    as they are before training.
 
     Parameters
     ----------

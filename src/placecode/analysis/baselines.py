@@ -7,7 +7,7 @@ hidden channels. It does not read hidden values and returns visible values uncha
 
 | predictor | model |
 |---|---|
-| `Linear` | the best linear prediction from the training covariance, other weights for each set of hidden channels |
+| `Linear` | the best linear prediction from the training covariance, with other weights if other channels are hidden |
 | `Pca` | as `Linear`, with a covariance of a few principal components plus noise; better with few samples |
 | `Ridge` | linear, with the same weights for all sets of hidden channels |
 | `Trees` | gradient-boosted trees, which can be nonlinear |
@@ -109,7 +109,7 @@ class Predictor(ABC):
         seed : int or numpy.random.Generator
             Seed of all random choices, such as the sets of hidden channels in training.
         share : float
-            Fraction of hidden channels in training. Use that of the model with which the predictor is compared.
+            Fraction of hidden channels in training. Use the same as for the transformer to compare with.
         """
         table = np.asarray(values, dtype=np.float64)
         if table.ndim not in (2, 3):
@@ -156,7 +156,7 @@ class Predictor(ABC):
         self, flat: Array, count: int, channel: int, rng: np.random.Generator, share: float
     ) -> list[tuple[Array, BoolArray]]:
         """Draw `count` examples in which a `share` of the channels is hidden, always including `channel`. Return a pair
-        (values, mask) for fitting, and one for choosing hyperparameters. Samples repeat only once all were used."""
+        (values, mask) for fitting, and one for choosing hyperparameters. Samples repeat only after all were used."""
         examples = []
         for part, size in zip(_split(flat), (1 - HELD_OUT, HELD_OUT), strict=True):
             rows = np.resize(rng.permutation(len(part)), round(size * count))
@@ -232,7 +232,7 @@ class Pca(_Gaussian):
 
 
 class Ridge(Predictor):
-    """Ridge regression of each channel on the input of a model: values (0 if hidden) and the mask of hidden channels.
+    """Ridge regression of each channel on what a transformer reads: values (0 if hidden) and a mask of hidden channels.
 
     The penalty is chosen on held-out samples. Unlike in `Linear`, weights do not depend on which channels are visible.
     Predictions are best for the fraction of hidden channels with which the regression was fitted.
@@ -367,8 +367,8 @@ def conditional_mean(covariance: Array, values: Array, hidden: BoolArray) -> Arr
 
 
 def pca_covariance(covariance: Array, components: int) -> Array:
-    """Return a covariance, (n, n), with the variances of the first `components` principal components. The variances of
-    all others are replaced by their mean."""
+    """Return a covariance, (n, n), in which all principal components after the first `components` have the same
+    variance: the mean of their variances."""
     squares, axes = np.linalg.eigh(covariance)  # ascending
     rest = len(squares) - components
     squares[:rest] = squares[:rest].mean()

@@ -25,18 +25,19 @@ def confidence(probabilities: npt.ArrayLike) -> Array:
 
 
 def by_condition(values: npt.ArrayLike, conditions: Sequence[str]) -> dict[str, Array]:
-    """Return the mean of values over the examples of each condition.
+    """Return the mean of values over each subset of the examples, such as each class of puzzles.
 
     Parameters
     ----------
     values : array-like, shape (..., b)
+        One value per example.
     conditions : sequence of str
-        Condition of each of the b examples.
+        Name of the subset to which each of the b examples belongs.
 
     Returns
     -------
     dict of str to ndarray, shape (...)
-        The mean for each condition, in the order in which conditions first appear.
+        The mean over each subset by name, in the order in which the names first appear.
     """
     table = np.asarray(values, dtype=np.float64)
     names = np.asarray(conditions, dtype=object)

@@ -88,10 +88,11 @@ def mutual_information(values: Values, bins: int | None = None) -> Array:
 def partial_correlation(values: Values, steps: int = 2000) -> Array:
     """Compute sparse partial correlations of every two channels with the graphical lasso.
 
-    The last fifth of each recording is held out to choose the penalty: the one with which a fit to the other samples
-    gives the held-out samples the highest likelihood. All samples are then fitted with this penalty. For several
-    recordings, the graphical lasso is fitted to their mean correlation matrix, which may be singular (T < n). If the
-    solver does not converge, a warning is given, and the Ledoit-Wolf shrinkage estimate is inverted instead.
+    The last fifth of each recording is held out to choose the penalty. The other samples are fitted with several
+    penalties, and the fit that gives the held-out samples the highest likelihood decides. All samples are then fitted
+    with this penalty. For several recordings, the graphical lasso is fitted to their mean correlation matrix. The
+    matrix may be singular (T < n). If the solver does not converge, a warning is given, and the Ledoit-Wolf shrinkage
+    estimate is inverted instead.
 
     Parameters
     ----------
@@ -125,13 +126,22 @@ def partial_correlation(values: Values, steps: int = 2000) -> Array:
 
 
 def sparse_precision(train: Array, test: Array, matrix: Array, steps: int = 2000) -> Array | None:
-    """Return the sparse inverse of a correlation matrix by the graphical lasso, (n, n), or None if it does not
-    converge.
+    """Return the sparse inverse of a correlation matrix by the graphical lasso, or None if it does not converge.
 
-    `matrix` has the correlations of all samples, `train` those of the samples without the held-out ones, and `test` the
-    second moments of the held-out samples. The penalty is chosen so that a fit to `train` gives the held-out samples
-    the highest likelihood. `matrix` is then fitted with this penalty. Penalties are tried in decreasing order, each fit
-    starting from the previous one. The search ends after two penalties in a row that do not improve the likelihood.
+    The penalty is chosen so that a fit to `train` gives the held-out samples the highest likelihood. `matrix` is then
+    fitted with this penalty. Penalties are tried in decreasing order, each fit starting from the previous one. The
+    search ends after two penalties in a row that do not improve the likelihood.
+
+    Parameters
+    ----------
+    train : ndarray, shape (n, n)
+        Correlations in the samples that are not held out.
+    test : ndarray, shape (n, n)
+        Second moments (mean products of two channels) of the held-out samples, standardized like the others.
+    matrix : ndarray, shape (n, n)
+        Correlations in all samples.
+    steps : int
+        Maximum number of iterations of the solver, for each penalty.
     """
     largest = float(np.abs(train - np.eye(len(train))).max())
     best, best_likelihood, failures, start = 0.0, -np.inf, 0, None
@@ -155,7 +165,7 @@ def sparse_precision(train: Array, test: Array, matrix: Array, steps: int = 2000
 
 
 def partial_of(inverse: Array) -> Array:
-    """Return the partial correlations that belong to an inverse covariance matrix, (n, n) -> (n, n)."""
+    """Compute partial correlations from an inverse covariance matrix, (n, n) -> (n, n)."""
     scale = np.sqrt(np.diag(inverse))
     partial = -inverse / (scale[:, None] * scale)
     np.fill_diagonal(partial, 1.0)

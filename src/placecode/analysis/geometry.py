@@ -46,7 +46,7 @@ def norm(pe: npt.ArrayLike) -> Array:
 
 
 def moved(start: npt.ArrayLike, end: npt.ArrayLike) -> Moved:
-    """Compute the distance between two PEs, for example before and after training.
+    """Compute the change of a PE from `start` to `end`, such as in training: the norm of the difference.
 
     Steps of Adam have about the same length for small and large PEs, so the relative change of large PEs is small.
 
@@ -165,10 +165,10 @@ def _ratio(numerator: Array, denominator: Array) -> Array:
 
 
 def principal_points(products: Array, axes: int) -> Array:
-    """Return coordinates of points on their first principal axes, from inner products, (..., n, n) -> (..., n, axes).
+    """Return coordinates of points on their first `axes` principal axes, (..., n, n) -> (..., n, axes).
 
-    On each axis, the coordinate with the largest absolute value is positive. Coordinates are zero on axes of negative
-    eigenvalues, and on axes beyond the number of points.
+    `products` are the inner products of all pairs of points. On each axis, the coordinate with the largest absolute
+    value is positive. Coordinates are zero on axes of negative eigenvalues, and on axes beyond the number of points.
     """
     squares, directions = np.linalg.eigh(products)  # (..., n), (..., n, n), ascending
     points = (directions * np.sqrt(np.maximum(squares, 0.0))[..., None, :])[..., ::-1][..., :axes]

@@ -242,18 +242,17 @@ def coordinate_agreement(similarity: npt.ArrayLike, coordinates: npt.ArrayLike) 
     Returns
     -------
     ndarray, shape (...)
-        1 if the most similar token is always the closest one, 0 if it is always the farthest one, 0.5 at chance. NaN
+        1 if the most similar token is always the closest in space, 0 if it is always the farthest, 0.5 at chance. NaN
         for fewer than three tokens.
     """
     return nearest_mean(similarity, farther_fraction(coordinates, check_square(similarity).shape[-1]))
 
 
 def nearest_mean_of(table: npt.ArrayLike) -> Callable[[npt.ArrayLike, npt.ArrayLike], Array]:
-    """Return a function that computes `nearest_mean` of `table`, (n, n), after a permutation of its tokens
-    (`nulls.label_null`).
+    """Return a function for permutation tests (`nulls.label_null`) that computes `nearest_mean` of a permuted `table`.
 
-    The function takes similarities, (..., n, n), and places, (..., n): for each token, its row and column in `table`. A
-    slow table, such as `farther_fraction`, is thus computed only once for all permutations.
+    `table` has shape (n, n). The function takes similarities, (..., n, n), and `places`, (..., n): the index in `table`
+    that each token gets. A slow table, such as `farther_fraction`, is thus computed only once for all permutations.
     """
     values = np.asarray(table)
 
@@ -346,7 +345,10 @@ def check_square(similarity: npt.ArrayLike) -> Array:
 
 
 def checked_labels(name: str, labels: npt.ArrayLike, n: int) -> Labels:
-    """Return labels, (..., n), as int64, or raise `BadInput` if they are not integers of at least -1."""
+    """Return labels of n tokens, (..., n), as int64, or raise `BadInput` if they are not integers of at least -1.
+
+    `name` is the name of the argument, for the error message.
+    """
     values = np.asarray(labels)
     if values.ndim < 1 or values.shape[-1] != n or values.dtype.kind not in "iub":
         actual = (values.dtype.name, values.shape)
@@ -370,9 +372,9 @@ def _prepared(similarity: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Array, 
 
 
 def _excess_weight(weights: Array, groups: Array) -> tuple[Array, Array]:
-    """Return the sum of weights within groups minus its expectation, and the sum of all weights, (...) each.
+    """Return the sum of weights within groups minus its expectation, and the sum of weights between labelled tokens.
 
-    The expectation is that of random weights with the same sum for each token.
+    The expectation is for random weights with the same sum for each token.
     """
     group_sums = weights @ groups  # (..., n, k)
     strength = group_sums.sum(axis=-1) * groups.sum(axis=-1)  # (..., n), among the labelled

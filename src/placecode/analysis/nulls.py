@@ -126,12 +126,12 @@ def smooth_nulls(
     seed : int
     hemispheres : array-like, shape (n,), optional
         Hemisphere of each token. If set, patterns are computed in each hemisphere, and random signs are independent
-        between hemispheres. Otherwise patterns of a symmetric brain are symmetric, and symmetric maps stay symmetric.
+        between hemispheres. Otherwise, maps that are symmetric between the hemispheres stay so in a symmetric brain.
 
     Returns
     -------
     dict of str to NullTest
-        The test of each measure, for each similarity matrix.
+        The test of each measure, by name. Its arrays have one value per similarity matrix.
 
     Notes
     -----
@@ -256,10 +256,9 @@ def _chunk(n: int) -> int:
 
 
 def _null_test(values: Array) -> NullTest:
-    """Return the test of a measure from an array with the measure and its null distribution, (..., 1 + draws) -> (...).
+    """Return the test of a measure from its values for the original and for random data, (..., 1 + draws) -> (...).
 
-    On the last axis, the first value is the measure, the others are draws. A draw of NaN counts as at least as high as
-    the measure.
+    On the last axis, the first value is that for the original data. A draw of NaN counts as at least as high.
     """
     value, null = values[..., 0], values[..., 1:]
     defined = ~np.isnan(value) & ~np.isnan(null).all(axis=-1)

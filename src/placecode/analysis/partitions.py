@@ -39,14 +39,15 @@ def best_partition(similarity: npt.ArrayLike, seed: int = 0, restarts: int = 10)
     ----------
     similarity : array-like, shape (..., n, n)
     seed : int
-        Seed of the random orders. Every matrix gets the same ones, so its result does not depend on other matrices.
+        Seed of the random orders. They are the same for all matrices, so the result for one does not depend on others.
     restarts : int
         Number of repetitions with other random orders of the tokens. The best result is returned.
 
     Returns
     -------
     ndarray of int64, shape (..., n)
-        Group of each token. Groups are numbered from 0 in the order of their first tokens.
+        Group of each token. Groups are numbered from 0 in the order of their first tokens. All -1 if the matrix is zero
+        or not finite.
     """
     weights, valid = symmetrize(similarity)
     whole_number("restarts", restarts, 1)
@@ -78,7 +79,8 @@ def clusters(similarity: npt.ArrayLike, k: int, seed: int = 0) -> Labels:
     Returns
     -------
     ndarray of int64, shape (..., n)
-        Cluster of each token, from 0 to k - 1, numbered in the order of their first tokens.
+        Cluster of each token, from 0 to k - 1, numbered in the order of their first tokens. All -1 if the matrix is
+        zero or not finite.
     """
     # imported here because it takes a second, and most callers do not need it
     from sklearn.cluster import KMeans  # type: ignore[import-untyped, unused-ignore]
@@ -107,7 +109,7 @@ def ari(partition: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
     Parameters
     ----------
     partition, labels : array-like of int, shape (..., n)
-        Computed cluster and true label of each token. Tokens with -1 in one of both are left out.
+        Computed cluster and true label of each token. Tokens with -1 in either array are left out.
 
     Returns
     -------
@@ -131,7 +133,7 @@ def ami(partition: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
     Parameters
     ----------
     partition, labels : array-like of int, shape (..., n)
-        Computed cluster and true label of each token. Tokens with -1 in one of both are left out.
+        Computed cluster and true label of each token. Tokens with -1 in either array are left out.
 
     Returns
     -------
@@ -152,9 +154,9 @@ def ami(partition: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
 def shared_information(partition: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
     """Compute the mutual information of clusters and labels in nats, without adjustment for chance.
 
-    Both arrays have shape (..., n), and the result has shape (...). Tokens with -1 in one of both are left out. It can
-    replace `ami` in permutation tests, in a hundredth of the time: a permutation of the labels does not change group
-    sizes, so both measures rank permutations equally.
+    Both arrays have shape (..., n), and the result has shape (...). Tokens with -1 in either array are left out. In
+    permutation tests, this function can replace `ami`, in a hundredth of the time: a permutation of the labels does not
+    change group sizes, so both measures rank permutations equally.
     """
     counts = _contingency(partition, labels)
     total = counts.sum(axis=(-2, -1), keepdims=True)
@@ -171,9 +173,9 @@ def _checked_pair(partition: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Labe
 
 
 def _contingency(partition: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
-    """Return how many tokens have each of k clusters and each of m labels, (..., n) and (..., n) -> (..., k, m).
+    """Return the number of tokens in cluster i with label j, for k clusters and m labels, as an array (..., k, m).
 
-    Tokens with -1 are left out.
+    `partition` and `labels` have shape (..., n). Tokens with -1 in either array are left out.
     """
     groups, true = _checked_pair(partition, labels)
     labelled = (groups >= 0) & (true >= 0)
@@ -195,7 +197,7 @@ def _entries(valid: BoolArray) -> list[tuple[int, ...]]:
 
 
 def _gains(weights: Array) -> Array:
-    """Return a matrix of gains, (n, n), from weights, (n, n).
+    """Return what the modularity gains if tokens i and j are in one group, for all i and j, (n, n) -> (n, n).
 
     The `modularity` of any partition is the sum of the gains over all i and j in the same group, including i = j.
     """

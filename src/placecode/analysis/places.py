@@ -1,6 +1,6 @@
 """Compare a learned arrangement of tokens with their known positions in space, such as pixels or brain regions.
 
-The argument `similarity` is a matrix of similarities of tokens, (..., n, n), of PEs or of data, as in `modules`.
+The argument `similarity` is a matrix of similarities of tokens, (n, n), of a PE or of data, as in `modules`.
 
 >>> grid = np.stack(np.divmod(np.arange(9), 3), axis=1)  # a square of 3 x 3
 >>> near = neighbors_in_space(grid)
@@ -30,7 +30,7 @@ CHUNK_VALUES = 2_000_000
 
 
 def neighbors_in_space(positions: npt.ArrayLike) -> BoolArray:
-    """Return whether two tokens are neighbours in space (Gabriel graph), from their positions, (n, k) -> (n, n).
+    """Return, for every two tokens, whether they are neighbours in space (Gabriel graph): positions (n, k) -> (n, n).
 
     Two points are neighbours if no other point is in or on the ball whose diameter is the line between them (Gabriel
     and Sokal, 1969). On a square grid, these are the four adjacent cells. There is no threshold or unit of length, and
@@ -65,7 +65,7 @@ def isomap_embedding(similarity: npt.ArrayLike, axes: int = 2, near: int = 8) ->
     have fewer near neighbours and thus longer connections. Each length is therefore divided by sqrt(a b), where a and b
     are the angles from each of the two tokens to the last of its `near` neighbours (local scaling, Zelnik-Manor and
     Perona, 2004). The distance of two tokens is the length of the shortest path. Classical scaling of these distances
-    gives the map, with axes ordered as in `geometry.mds`. The map is NaN if a similarity is not finite.
+    gives a map with `axes` dimensions, ordered as in `geometry.mds`. It is NaN if a similarity is not finite.
 
     >>> line = np.array([[0.0], [1.0], [2.0], [3.0]])
     >>> isomap_embedding(np.exp(-np.abs(line - line.T)), axes=1, near=1).round(1).ravel().tolist()

@@ -2,9 +2,9 @@
 
 A table of a measure has shape (..., settings, seeds): one value per trained model, for each setting of the swept fields
 and each seed. Models with the same seed share initial weights and data, so seeds are the independent units, not models
-or examples. `bootstrap` and `within_permutation_p` draw whole seeds, with all their settings. Correlations are rank
-correlations, because measures have different scales. NaN marks a missing value (a member that diverged). It is left
-out, together with the paired values in other arrays.
+or examples. `bootstrap` resamples whole seeds, with all their settings, and `within_permutation_p` permutes them.
+Correlations are rank correlations, because measures have different scales. NaN marks a missing value (a member that
+diverged). It is left out, together with the paired values in other arrays.
 
 >>> interval([0.90, 0.92, 0.97])
 Interval(mean=0.93, low=0.8404..., high=1.0195...)
@@ -94,7 +94,7 @@ def half_width(std: float, n: int, level: float = 0.95) -> float:
 
 
 def spearman(x: npt.ArrayLike, y: npt.ArrayLike) -> Array:
-    """Compute Spearman's rank correlation, (..., k) and (..., k) -> (...).
+    """Compute Spearman's rank correlation along the last axis, (..., k) and (..., k) -> (...).
 
     The result is NaN if one array is constant, or with fewer than 3 pairs.
 
@@ -110,6 +110,7 @@ def between_correlation(x: npt.ArrayLike, y: npt.ArrayLike) -> Array:
     Parameters
     ----------
     x, y : array-like, shape (..., settings, seeds)
+        One value per model. A setting is a value of the swept fields, such as sigma = 0.2.
 
     Returns
     -------
@@ -135,6 +136,7 @@ def within_correlation(x: npt.ArrayLike, y: npt.ArrayLike) -> Array:
     Parameters
     ----------
     x, y : array-like, shape (..., settings, seeds)
+        One value per model. A setting is a value of the swept fields, such as sigma = 0.2.
 
     Returns
     -------
@@ -154,6 +156,7 @@ def partial_within_correlation(x: npt.ArrayLike, y: npt.ArrayLike, given: npt.Ar
     Parameters
     ----------
     x, y, given : array-like, shape (..., settings, seeds)
+        One value per model, as in `within_correlation`.
 
     Returns
     -------
@@ -227,7 +230,9 @@ def within_permutation_p(
     Parameters
     ----------
     x, y : array-like, shape (settings, seeds)
+        One value per model, as in `within_correlation`.
     given : array-like, shape (settings, seeds), optional
+        Measure to control for.
     draws : int
         Number of permutations.
     seed : int
@@ -314,8 +319,11 @@ def _resampled_ranks(joint: Array, drawn: IntArray) -> tuple[Array, Array]:
 
 
 def _rank_correlation(ranks: Array, weights: Array, axes: tuple[int, ...]) -> Array:
-    """Return the correlation over `axes` of the first two tables of `ranks`, (t, ..., k), weighted by `weights`, (...,
-    k), and controlling for the other tables. NaN if the ranks of a table do not vary or there are too few values."""
+    """Return the correlation over `axes` of the first two of t tables of ranks, controlling for the other tables.
+
+    `ranks` has shape (t, ..., k), and `weights` of the values (..., k). The result is NaN if the ranks of x or y do not
+    vary after the regression on the other tables, or if there are too few values.
+    """
     x, y, *controls = ranks
     for control in controls:
         size = (weights * control**2).sum(axis=-1, keepdims=True)
@@ -329,6 +337,8 @@ def _rank_correlation(ranks: Array, weights: Array, axes: tuple[int, ...]) -> Ar
 
 
 def _resampled(table: Array, index: IntArray) -> Array:
-    """Return tables that have, on their last axis, the seeds listed in each row of `index`: `table`, (..., seeds), and
-    `index`, (draws, k) -> (draws, ..., k)."""
+    """Return copies of `table`, (..., seeds), with resampled seeds, (draws, ..., k).
+
+    Row i of `index`, (draws, k), lists the seeds of copy i.
+    """
     return np.moveaxis(table[..., index], -2, 0)

@@ -4,7 +4,7 @@ A target has one vector per token, like a PE. Targets for a grid differ in what 
 
 - "one-hot": which tokens are in the same row or the same column, but not the order of rows and columns.
 - "grid": distances only.
-- "2d-fixed": both. It is the paper's target, the sinusoidal encoding of row and column.
+- "2d-fixed": rows, columns and distances. It is the paper's target, the sinusoidal encoding of row and column.
 - "2d-fixed rotated": a control. It must give the same results as "2d-fixed", as measures do not depend on rotations.
 - "relation": which tokens share a row or a column, which is what attention requires.
 
@@ -24,7 +24,7 @@ from placecode.encodings import sinusoid
 
 
 def targets(positions: npt.ArrayLike, width: int, seed: int = 0) -> dict[str, Array]:
-    """Return the target arrangements by name, each as an array with one vector per token.
+    """Return arrangements of the tokens to compare PEs with, by name. Each is an array with one vector per token.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def targets(positions: npt.ArrayLike, width: int, seed: int = 0) -> dict[str, Ar
     Returns
     -------
     dict of str to ndarray, shape (n, features)
-        - "2d-fixed": the sinusoidal encoding of the coordinates (`encodings.sinusoid`). For k coordinates, "2" is k.
+        - "2d-fixed": the sinusoidal encoding of the coordinates (`encodings.sinusoid`). With three, it is "3d-fixed".
         - "2d-fixed rotated": the same, multiplied by a random orthogonal matrix.
         - "one-hot": one feature per row and one per column, 1 for the tokens in it and 0 for others.
         - "grid": the coordinates.

@@ -1,13 +1,12 @@
-"""Benchmark training on this machine beside other implementations (peers), for the command `placecode bench`.
+"""Compare the speed of training on this machine with other implementations (peers): the command `placecode bench`.
 
 >>> plan = Plan("cpu", cases=(CASES["lst-quick"],), members=(1, 8), peers=("loop-eager",))
 >>> [row["us_per_model_step"] for row in run(plan)["rows"]]
 
-A result is a table in which each row is the time and memory of one implementation for one model size, precision and
-number of models. The module `plan` lists the rows to measure. `cases` defines the models; `peers`, `jax_peer` and
-`authors` are the other implementations. `measure` times them, `compare` defines which rows are compared, `profiling`
-measures the time per GPU kernel, and `figures` draws the results. `write` saves a result as bench.json, bench.csv and
-images.
+Each row of a result has the time and memory of one implementation for one case (model size), precision and number of
+models. The module `plan` lists the rows to measure. `cases` defines the models; `peers`, `jax_peer` and `authors` are
+the other implementations. `measure` times them, `compare` defines which rows are compared, `profiling` measures the
+time per GPU kernel, and `figures` draws the results. `write` saves a result as bench.json, bench.csv and images.
 """
 
 from __future__ import annotations
@@ -37,13 +36,12 @@ from placecode.reports import figures as drawing
 
 
 def run(plan: Plan, notify: Callable[[Row], None] = lambda row: None) -> dict[str, Any]:
-    """Measure everything in a plan and return the result. Each row is passed to `notify` once it is
-    measured, and so is each ceiling (see below).
+    """Measure everything in a plan and return the result.
 
     The result is a dict with "rows", "ceilings" (throughput of the matrix products alone), "kernels" (time per kernel
     of placecode, on a GPU), "environment" and "calls" (the plan of this call of `run`, and when it started). Every row,
     ceiling and kernel says when its call started. Results of several calls can therefore be merged, and rows are still
-    compared only with rows of the same call.
+    compared only with rows of the same call. Each row and ceiling is passed to `notify` as soon as it is measured.
     """
     rows: list[Row] = []
     ceilings: dict[tuple[Case, str], Row] = {}
@@ -132,7 +130,7 @@ def check_folder(folder: Path, force: bool) -> None:
 
 
 def write(result: dict[str, Any], folder: Path) -> list[Path]:
-    """Write the result as bench.json, its rows as bench.csv, and the figures; return the paths of the files."""
+    """Write a result as bench.json, the rows also as bench.csv, and the figures; return the paths of the files."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / "bench.json", folder / "bench.csv"]
     files.write_json(paths[0], result)

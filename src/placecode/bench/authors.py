@@ -25,7 +25,7 @@ SHORT_EPOCHS, LONG_EPOCHS = 1, 3
 
 
 def split_command(command: str, epochs: int) -> list[str]:
-    """Return the program and arguments of a shell command, with its placeholders {steps} and {epochs} replaced."""
+    """Split a shell command into words, with {epochs} replaced by `epochs` and {steps} by the steps of these epochs."""
     values = {"steps": str(epochs * BATCHES_PER_EPOCH), "epochs": str(epochs)}
     return [re.sub(r"\{(steps|epochs)\}", lambda match: values[match[1]], word) for word in shlex.split(command)]
 

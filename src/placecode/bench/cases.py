@@ -62,7 +62,7 @@ class Case:
         return {name: value for name, value in dataclasses.asdict(self).items() if name != "name"}
 
     def resized(self, **sizes: int) -> Case:
-        """Return a copy of the case with other sizes. Sizes that differ are added to its name."""
+        """Return a copy of the case with other sizes, which are added to the name, as in "lst-paper, width 64"."""
         changed = [f"{name} {value}" for name, value in sizes.items() if value != getattr(self, name)]
         return dataclasses.replace(self, name=", ".join([self.name, *changed]), **sizes)  # type: ignore[arg-type]
 
@@ -89,7 +89,7 @@ def _latin_squares(name: str, scale: str, epochs: int | None = None) -> Case:
 
 
 def _masked(name: str, tokens: int, steps: int) -> Case:
-    """Return a case of predicting hidden tokens. Each token has two features: its value and whether it is hidden."""
+    """Return a case for masked prediction. A token has two features: a value, and a mark that is 1 if it is hidden."""
     sizes = {"width": 64, "layers": 4, "heads": 1, "expansion": 4, "batch": 32, "features": 2, "outputs": 1}
     return Case(name, **sizes, tokens=tokens, readout="token", steps_per_model=steps)
 
@@ -117,12 +117,12 @@ USUAL_MEMBERS = {
 }
 """Default numbers of models that placecode trains at once, by device and case."""
 USUAL_PEER_MEMBERS = {"cpu": (8,), "cuda": (1, 16, 128)}
-"""Default numbers of models, by device, at which peers that train many models at once are measured; few, since
-compilation is slow. For a case without any of them in USUAL_MEMBERS, all its numbers in USUAL_MEMBERS are used."""
+"""Default numbers of models, by device, at which peers that train many models at once are measured. They are few,
+because compilation is slow. If placecode is measured at none of them, peers are measured at its numbers of models."""
 
 
 class Synthetic(Task):
-    """Task with random data in the shapes of a case. Time and memory of training do not depend on the values."""
+    """Task with random data in the shapes of a case. The time and memory of training do not depend on the data."""
 
     name = "synthetic"
 

@@ -20,10 +20,10 @@ OURS = "placecode"
 def baseline(row: Row, rows: Sequence[Row]) -> Row | None:
     """Return the row of placecode with which a row is compared, or None if there is none.
 
-    Both have the same case and precision, and come from the same call of `bench.run`. A peer that trains many models at
-    once (stacked) is compared with placecode at the same number of models. All other rows, those of loops (one model at
-    a time) and of placecode, are compared with the fastest row of placecode. One exception: the script of the paper's
-    authors has a precision of its own, and is compared with placecode in the precision that was measured first.
+    Both rows have the same case (model size) and precision, and come from the same call of `bench.run`. A peer that
+    trains many models at once (stacked) is compared with placecode at the same number of models. All other rows, those
+    of loops (one model at a time) and of placecode, are compared with the fastest row of placecode. The script of the
+    paper's authors, which sets its own precision, is compared with placecode in the precision that was measured first.
     """
     ours = [r for r in rows if r["name"] == OURS and r["case"] == row["case"] and r.get("call") == row.get("call")]
     precision = row["precision"] if row["name"] != "authors" or not ours else ours[0]["precision"]
@@ -44,8 +44,7 @@ def times_memory(row: Row, rows: Sequence[Row]) -> float | None:
 
 
 def _ratio(row: Row, rows: Sequence[Row], column: str) -> float | None:
-    """Return the value of a peer's row in a column, divided by that of placecode's row (`baseline`). The result is None
-    if either is missing."""
+    """Return the value of a row in a column, divided by the value of its `baseline`; None if either is missing."""
     ours = baseline(row, rows)
     return None if ours is None or not ours[column] or row[column] is None else float(row[column] / ours[column])
 

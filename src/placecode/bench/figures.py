@@ -39,8 +39,8 @@ MARKERS = {
 def draw(result: dict[str, Any]) -> dict[str, Figure]:
     """Draw all figures of a benchmark; return them by file name without suffix.
 
-    Rows that are too slow because other programs were running are left out. A case in which placecode was not measured
-    has no figures.
+    Rows that are too slow because other programs were running are left out. There are no figures for a case (model
+    size) for which placecode was not measured.
     """
     figures = {}
     measured = [row for row in result["rows"] if row["us_per_model_step"] is not None and not disturbed(row)]
@@ -75,8 +75,9 @@ def machine_name(environment: dict[str, Any]) -> str:
 def time_by_members(rows: Sequence[Row], ceilings: Sequence[Row], about: str) -> Figure:
     """Draw the time per model and step by number of models, with one colour per precision.
 
-    Dotted lines show the time of the matrix products alone (`ceilings`). Other implementations are points; a loop
-    trains one model at a time, so it is a point at 1. `about` is a line of small print on the case and the machine.
+    placecode is drawn as lines, other implementations as points. A loop trains one model at a time, so it is a point at
+    1. Dotted lines show the time of the matrix products alone (`ceilings`). `about` is a line of small print below the
+    figure.
     """
     figure, (axes,) = base.panels(1, 1, (6.6, 4.4))
     counts = [row["members"] for row in rows]
@@ -103,7 +104,7 @@ def time_by_members(rows: Sequence[Row], ceilings: Sequence[Row], about: str) ->
 
 
 def memory_by_members(rows: Sequence[Row], about: str) -> Figure:
-    """Draw placecode's peak memory by number of models. Dotted: memory proportional to the number of models."""
+    """Draw placecode's peak memory by number of models. Dotted lines: memory in proportion to the number of models."""
     figure, (axes,) = base.panels(1, 1, (6.6, 3.8))
     ours = [{**row, "mebibytes": row["peak_bytes"] / 2**20} for row in rows if row["name"] == OURS]
     for precision, style in PRECISIONS.items():
@@ -128,10 +129,10 @@ _PEERS_NOTE = (
 
 
 def peers_beside(rows: Sequence[Row], ceilings: Sequence[Row], about: str) -> Figure:
-    """Draw bars of the time per model and step of placecode and of other implementations (peers).
+    """Draw bars of the time per model and step, for placecode and for other implementations (peers).
 
-    Numbers in brackets are times relative to placecode. A peer that trains many models at once has a bar for the
-    largest number of models at which placecode was measured too.
+    Numbers in brackets are times relative to placecode. A peer that trains many models at once has one bar, for the
+    largest number of models at which placecode was also measured.
     """
     groups = [precision for precision in PRECISIONS if any(row["precision"] == precision for row in rows)]
     bars: list[tuple[str, Row, float | None]] = []

@@ -1,4 +1,4 @@
-"""The training step of placecode written in JAX, for benchmarks: one model's step, mapped over all models and jitted.
+"""The training step of placecode in JAX, for benchmarks: the step of one model, vmapped over all models and jitted.
 
 Adam is written here too. The module needs jax, which is not a dependency; only `peers.jax_vmap` imports it.
 """
@@ -96,8 +96,9 @@ def adam(weight: Any, gradient: Any, first: Any, second: Any, count: Any, rate: 
 def train(state: Any, data: Any, order: Any, batch_index: Any, case: Case, bf16: bool) -> tuple[Any, Any]:
     """Run one training step of all models; return the new state and the losses, (models,).
 
-    The state has the weights, both moments of Adam and the number of steps. `order` (models, examples) is the order in
-    which each model takes the examples, and `batch_index` the index of the batch in this order.
+    `state` has the weights, both moments of Adam and the number of steps, and `data` the inputs and targets of all
+    examples. `order` (models, examples) is the order in which each model takes the examples, and `batch_index` the
+    index of the batch in this order.
     """
     weights, first, second, count = state
     rows = jax.lax.dynamic_slice_in_dim(order, batch_index * case.batch, case.batch, axis=1)  # (e, b)

@@ -43,7 +43,8 @@ MAX_OTHER_CORES = 0.15
 PROCESSES = {"cpu": 3, "cuda": 1}
 """Number of processes that measure a row, one after the other, by device. The fastest result is reported."""
 CEILING_MEMBERS = {"cpu": 8, "cuda": 128}
-"""Number of models when the ceiling is measured, by device: enough to use the whole machine."""
+"""Number of models, by device, at which the ceiling (throughput of matrix products alone, see `Products`) is measured.
+It is large enough to use the whole machine."""
 
 
 @dataclass(frozen=True)
@@ -68,12 +69,12 @@ class Job:
 
     @property
     def execution(self) -> ExecutionSettings:
-        """Device, precision and number of models trained as one stack: all on a GPU, as in `placecode run` on a CPU."""
+        """Device, precision and stack size: one stack of all models on a GPU, the default stack size on a CPU."""
         return ExecutionSettings(self.device, self.precision, self.members if self.device == "cuda" else None)
 
 
 class Candidate:
-    """Base class of what is timed: placecode, a peer, or matrix products. `models` is the number of models per step."""
+    """Base class of what is timed: placecode, a peer, or matrix products. `models` is the number of models timed."""
 
     models: int
 
@@ -230,8 +231,8 @@ def peak_memory(device: str) -> int | None:
 def measure(job: Job) -> dict[str, Any]:
     """Measure the time and memory of one job in this process.
 
-    Returns the dict of `time_steps` and "peak_bytes" (None if unknown). For matrix products alone it also has their
-    throughput "tflops", and for a peer possibly a remark "note".
+    Returns the dict of `time_steps` with the additional key "peak_bytes" (None if unknown). For matrix products alone,
+    it also has their throughput "tflops". For a peer, it may have a remark "note".
     """
     torch.set_num_threads(job.threads)
     before = peak_memory(job.device)
@@ -324,10 +325,10 @@ def _about(job: Job) -> dict[str, Any]:
 
 
 def row_of(job: Job, result: dict[str, Any], ceiling: float | None = None) -> dict[str, Any]:
-    """Return a row of the table of results: a job's sizes, its measured `result`, and rates computed from them.
+    """Return a row of the table of results: sizes of the models, measured numbers, and rates computed from them.
 
-    Numbers that are not known are None. `ceiling` is the throughput of the matrix products alone in TFLOP/s, if
-    measured.
+    `result` is the dict returned by `measure`, or {"note": reason}. Numbers that are not known are None. `ceiling` is
+    the throughput of the matrix products alone in TFLOP/s, if measured.
     """
     micro = result.get("us_per_model_step")
     tflops = None if micro is None else flops(job.case) / micro / 1e6

@@ -28,7 +28,7 @@ from placecode.models.encoder import Stack
 from placecode.tasks.base import Task
 
 Weights = dict[str, Tensor]
-"""Weights of one model by parameter name of `Plain`. Those of linear layers are (outputs, inputs), as in torch."""
+"""Weights of one model by parameter name of `Plain`. Linear layers have weights (outputs, inputs), as in torch."""
 
 
 def weights_of(stack: Stack, index: int) -> Weights:
@@ -96,7 +96,7 @@ class Plain(nn.Module):
         self.answer = nn.Linear(case.width, case.outputs)
 
     def block(self, case: Case, number: int, attend: Attend) -> nn.Module:
-        """Return a new block; `number` is its index."""
+        """Return a new transformer block. `number` is the index of the block in the model."""
         return PlainBlock(case, case.queries(number) < case.tokens, attend)
 
     def forward(self, x: Tensor) -> Tensor:  # (b, n, f) -> (b, o) or (b, n, o)
@@ -107,7 +107,7 @@ class Plain(nn.Module):
 
     @staticmethod
     def renamed_weights(weights: Weights) -> Weights:
-        """Return weights that are named as in `Plain`, with the parameter names of this class."""
+        """Rename `weights`, which have the parameter names of `Plain`, to the parameter names of this class."""
         return weights
 
 
@@ -180,7 +180,7 @@ class Peer:
         return F.cross_entropy(outputs, targets)
 
     def adam(self, parameters: Sequence[Tensor]) -> torch.optim.Adam:
-        """Return the optimizer of these parameters."""
+        """Return a fused Adam optimizer of `parameters`."""
         return torch.optim.Adam(parameters, lr=self.case.learning_rate, fused=True)
 
     def step(self) -> Tensor:
@@ -200,8 +200,8 @@ class Peer:
 class Loop(Peer):
     """Peer that trains one model after the other, as in a loop over models.
 
-    A step trains a single model, so only the first of `initial` is used. With `compiled`, torch.compile is used, which
-    makes CUDA graphs on a GPU and C++ code on a CPU.
+    A step trains a single model, which starts from the first weights in `initial`. With `compiled`, torch.compile is
+    used, which makes CUDA graphs on a GPU and C++ code on a CPU.
     """
 
     def __init__(
@@ -301,9 +301,9 @@ class CompiledVmap(Vmap):
         return self.update(rows)
 
     def capture(self, rows: Tensor) -> None:
-        """Capture a training step as a CUDA graph, for example indices of the same shape as `rows`, (models, batch).
+        """Capture a training step as a CUDA graph. `rows`, (models, batch), has the shape of the indices of a batch.
 
-        Capturing does not execute the step, so a failure has no effect except a note.
+        Capturing does not execute the step, so a failure has no effect except that `note` is set.
         """
         self.graph_rows = rows.clone()
         graph = torch.cuda.CUDAGraph()

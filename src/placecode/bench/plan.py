@@ -22,11 +22,11 @@ DEFAULT_PRECISIONS = {"cpu": ("high",), "cuda": ("high", "bf16")}
 
 @dataclass(frozen=True)
 class Plan(Settings):
-    """What to measure in every case and precision. Empty fields stand for the defaults of the device. The options of
-    `placecode bench` have the help texts of these fields.
+    """What a benchmark measures: implementations, in every case (model size) and precision.
 
-    placecode is measured at every number of models in `members`. Stacked peers (other implementations that train many
-    models at once) are measured at some or all of these numbers. Loops train one model at a time and are measured once.
+    Empty `cases`, `precisions`, `members` and `peer_members` stand for defaults. placecode is measured at every number
+    of models in `members`. Stacked peers (other implementations that train many models at once) are measured at some or
+    all of these numbers. Loops train one model at a time and are measured once.
     """
 
     device: str = setting(REQUIRED, "cpu or cuda", choices=tuple(DEFAULT_PRECISIONS))
@@ -92,26 +92,27 @@ class Plan(Settings):
         return jobs
 
     def _counts(self, case: Case) -> tuple[int, ...]:
-        """Return how many models placecode trains at once in each measurement of a case (a model size)."""
+        """Return the numbers of models at which placecode is measured for a case, such as (1, 2, 8)."""
         return self.members or USUAL_MEMBERS[self.device].get(case.name, (1, 8))
 
     def _peer_counts(self, case: Case) -> tuple[int, ...]:
-        """Return how many models the peers that train many at once train in each measurement of a case."""
+        """Return the numbers of models at which stacked peers (see the class) are measured for a case."""
         if self.members:
             return self.peer_members or self.members
         counts = self._counts(case)
         return tuple(count for count in counts if count in USUAL_PEER_MEMBERS[self.device]) or counts
 
     def record(self) -> dict[str, Any]:
-        """Return the plan as a dict for bench.json. An empty list of members stands for the defaults."""
+        """Return the plan as a dict for bench.json. An empty list of "members" stands for the defaults."""
         names = ("device", "precisions", "members", "peer_members", "peers", "seconds", "steps", "authors")
         values = {name: getattr(self, name) for name in names}
         values = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
         return {"cases": [case.name for case in self.cases], **values}
 
     def profiling_jobs(self) -> list[Job]:
-        """Return the jobs to profile on a GPU. Only placecode is profiled, not the other libraries, with one job for
-        each case and precision: the one with the most models, but at most CEILING_MEMBERS if there is such a job.
+        """Return the jobs to profile on a GPU, one for each case and precision. Only placecode is profiled.
+
+        The job has the largest number of models up to CEILING_MEMBERS or, if there is none, the largest number of all.
         """
         chosen: dict[tuple[Case, str], Job] = {}
         limit = CEILING_MEMBERS[self.device]

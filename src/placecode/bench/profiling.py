@@ -32,11 +32,11 @@ KERNEL_GROUPS = {
     "embedding": ("_embed", "_embed_backward"),
     "optimizer": ("_squares", "_update"),
 }
-"""Names of kernels by group. Matrix products are computed by libraries; for them, these are parts of the names."""
+"""Names of kernels by group. For "products", these are parts of names, because libraries choose the full names."""
 FORMER_KERNEL_NAMES = {"_halve": "_to_fp16", "_halve_gradient": "_gradient_to_fp16"}
 """Names of kernels in the results of earlier benchmarks, mapped to their current names."""
 OTHER_KERNELS = "the rest"
-"""Group of all other kernels, which are small ones of torch: indexing the batch, the loss, its gradient, copies."""
+"""Group of all other kernels, which are small kernels of torch: indexing, the loss and its gradient, copies."""
 
 
 def kernel_group(kernel: str) -> str:

@@ -93,7 +93,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
-    """Build the parser of all commands. For `run`, it includes the settings of the experiment that `argv` names."""
+    """Build the parser of all commands. If `argv` is a `run` command, the settings of its experiment are options."""
     about = "Train transformers with learnable positional encodings (PEs), many at once, and analyse what the PEs learn"
     parser = _Parser(prog="placecode", description=f"{about}.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"placecode {VERSION}")
@@ -150,7 +150,7 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
 
 
 class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
-    """Help formatter that shows defaults, except None and False."""
+    """Help formatter that adds the default of each option to its help text, unless it is None or False."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         if action.default in (None, False, argparse.SUPPRESS):
@@ -159,7 +159,7 @@ class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
 
 
 def _run_arguments(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
-    """Add the options of the command `run`: those of every experiment, and the settings of the one named in `argv`."""
+    """Add the options of `run`: those for all experiments, and the settings of the experiment named in `argv`."""
     parser.add_argument(
         "experiment", action=_ExperimentName, metavar="EXPERIMENT", help=f"one of {', '.join(experiments.EXPERIMENTS)}"
     )
@@ -172,7 +172,7 @@ def _run_arguments(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None
 
 
 class _ExperimentName(argparse.Action):
-    """Argparse action that rejects an unknown experiment at once, before argparse rejects its settings as unknown."""
+    """Argparse action that reports an unknown experiment, before argparse reports its options as unknown."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         experiments.lookup(values)
@@ -310,7 +310,7 @@ def _doctor(arguments: argparse.Namespace, console: Console) -> None:
 
 
 def _bench(arguments: argparse.Namespace, console: Console) -> int:
-    """Run a benchmark, print and write its results, and return 0, or 1 if the speed of placecode was not measured."""
+    """Run a benchmark, print and write the results, and return the exit code: 1 if placecode could not be timed."""
     plan = plan_of(arguments)
     if arguments.out is not None:
         bench.check_folder(arguments.out, arguments.force)

@@ -41,7 +41,7 @@ def add_bench_options(parser: argparse.ArgumentParser) -> None:
 
 
 def plan_of(arguments: argparse.Namespace) -> Plan:
-    """Return the plan that the options describe. Raises BadInput if they are invalid."""
+    """Return the plan of the benchmark from the parsed options. Raises BadInput if they are invalid."""
     given = flags.settings(arguments, Plan, PLAN_SETTINGS)
     settings: dict[str, Any] = {
         name: _different(name, value) if isinstance(value, tuple) else value for name, value in given.items()
@@ -62,12 +62,12 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
 
 
 def _words(text: str | None) -> list[str] | None:
-    """Return the parts of a text that are separated by commas; None for None."""
+    """Split a text at commas, and return the parts without spaces around them. Return None for None."""
     return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _different(name: str, values: Sequence[Any] | None) -> tuple[Any, ...]:
-    """Return the values of an option that takes a list, without duplicates; empty if the option is missing (None).
+    """Return the values of the option `name` without duplicates, or () if `values` is None, as without the option.
     Raise BadInput for an empty list."""
     if values is not None and not values:
         raise must_be(name, "at least one", list(values))

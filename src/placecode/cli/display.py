@@ -111,9 +111,10 @@ def _loss(event: Event) -> str:
 
 
 def results_table(run: Run, metric: str = "accuracy") -> Table:
-    """Return a table of a metric at the end of training, averaged over seeds, with one row per setting or baseline.
+    """Return a table of a metric at the end of training, averaged over seeds. There is one row per setting (such as one
+    sigma) or baseline.
 
-    There is a column for each split. If the metric is only known for single conditions (kinds of examples), there is a
+    There is one column per split. If the metric was only averaged per condition (such as "hidden 0.5"), there is one
     column for each condition of each held-out split.
     """
     pooled = any(row["metric"] == metric and row["condition"] == "all" for row in run.summary)
@@ -189,8 +190,8 @@ def experiment_table(experiments: Iterable[type[Experiment]]) -> Table:
 
 
 def run_table(runs: Sequence[Run]) -> Table:
-    """Return a table of runs: experiment, state, commit of the code, and held-out accuracy or error for up to five
-    sigmas."""
+    """Return a table with one row per run: experiment, state, commit of the code, and held-out accuracy or error for up
+    to five sigmas."""
     columns = ("run", "experiment", "scale", "members", "state", "device", "source")
     table = Table(*columns, "held-out accuracy or error, by sigma")
     for run in runs:
@@ -215,8 +216,8 @@ def _source(run: Run) -> str:
 def _outcome(run: Run) -> tuple[str, str]:
     """Return the state of a finished run, such as "done, 2 diverged", and its held-out accuracy or error as text.
 
-    The text has the results of up to five settings, evenly spaced, labelled by sigma. It is empty if the run has no
-    such results, or if they are errors of several settings that have the same encoding and sigma.
+    The text has the results of up to five settings, evenly spaced, labelled by sigma (or by encoding). It is empty if
+    the run has no such results, or if errors cannot be labelled, because settings share an encoding and sigma.
     """
     diverged = int((run.members["state"] == "diverged").sum())
     measures, encodings = (("ood", "accuracy"), ("test", "mse")), set(run.members["encoding"])
@@ -260,8 +261,8 @@ def estimate_text(experiment: Experiment, expected: Estimate, execution: Executi
 
 
 def memory_text(run: Run) -> str | None:
-    """Return a sentence on the peak GPU memory of a run, the largest of its stacks (models that are trained together).
-    Return None if it was not measured (on a CPU)."""
+    """Return a sentence on the largest peak GPU memory of any stack (models trained together) of a run. Return None if
+    it was not measured (on a CPU)."""
     peaks = run.environment.get("memory", {}).get("peak bytes", [])
     sizes = [len(parse_ranges(part, run.config["total"])) for part in run.environment.get("split", [])]
     measured = [(peak, size) for peak, size in zip(peaks, sizes, strict=False) if peak is not None]

@@ -25,7 +25,7 @@ NO_SPACE = "; a paper-scale run can need 1 GiB"
 
 @dataclass(frozen=True)
 class Check:
-    """Result of one check: the item that was checked, its status in words, and whether it is good enough."""
+    """Result of one check: the item that was checked, its status in words, and whether it passed."""
 
     item: str
     status: str

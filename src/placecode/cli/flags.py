@@ -25,9 +25,8 @@ def add_settings(
 ) -> None:
     """Add an option for each setting of a configuration class to a parser or to a group of arguments.
 
-    `names` are the settings to add, by default all of the class. `show_defaults` says whether the help shows defaults;
-    those of experiments depend on the scale. Names that a setting of an experiment had in earlier versions also work as
-    options, but the help does not show them.
+    `names` are the settings to add, by default all of the class. `show_defaults` says whether the help shows defaults.
+    Names that a setting of an experiment had in earlier versions also work as options, but the help does not show them.
     """
     former = former_fields(cls.name) if issubclass(cls, Experiment) else {}
     for name in settings_of(cls) if names is None else names:
@@ -50,8 +49,8 @@ def add_settings(
 def settings(arguments: argparse.Namespace, cls: type[Settings], names: Iterable[str] | None = None) -> dict[str, Any]:
     """Return the settings of a class that are set on the command line, as values by name.
 
-    `arguments` are the parsed arguments, and `names` are those of `add_settings`. A single number for --seeds is a
-    number of seeds: 3 gives the seeds 0, 1 and 2.
+    `arguments` are the parsed arguments, and `names` are the settings to read, as in `add_settings`. A single number
+    for --seeds is a number of seeds: 3 gives the seeds 0, 1 and 2.
     """
     values: dict[str, Any] = {}
     for name in settings_of(cls) if names is None else names:

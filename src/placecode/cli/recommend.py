@@ -36,9 +36,9 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
 
 
 def nearest_table(recommendation: Recommendation) -> Table:
-    """Return a table of the studied settings nearest to the user's model, with their results for several sigmas.
+    """Return a table of the studied settings (kinds of model and task) nearest to the user's model, with results.
 
-    These are the best sigma of the setting, the recommended sigma, and the defaults of common libraries.
+    The sigmas are the best one of the setting, the recommended one, and the defaults of common libraries.
     """
     sigmas = {f"{recommendation.sigma:g}": recommendation.sigma}
     sigmas |= {f"{score.sigma:.2g}": score.sigma for score in recommendation.defaults.values()}

@@ -17,8 +17,8 @@ from placecode.execution.settings import ExecutionSettings
 def add_run_options(parser: argparse.ArgumentParser, default_out: str, execution: Sequence[str] | None = None) -> None:
     """Add the options for the output folder, the device, and what to do if the folder already has a run.
 
-    `default_out` is the default output folder as the help shows it. `execution` are the settings of the execution that
-    have an option, by default all of `ExecutionSettings`.
+    `default_out` is the default output folder as the help shows it. `execution` are the fields of `ExecutionSettings`
+    that get an option, by default all.
     """
     parser.add_argument("--out", type=Path, help=f"run folder (default: {default_out})")
     flags.add_settings(parser, ExecutionSettings, execution, show_defaults=True)

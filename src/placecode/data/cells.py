@@ -94,14 +94,14 @@ def read_text(path: Path) -> str:
 
 
 def csv_rows(lines: Iterable[str], sign: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the line number and the stripped cells of each row, separated by `sign`. An empty line has no cells."""
+    """Yield the line number and the stripped cells of each row. `sign` separates cells. An empty line has no cells."""
     reader = csv.reader(lines, delimiter=sign, skipinitialspace=True)
     for row in reader:
         yield reader.line_num, [cell.strip() for cell in row]
 
 
 def check_width(path: str | Path, line: int, row: Sequence[str], width: int) -> None:
-    """Raise `BadInput` if a row of a text file does not have `width` cells. `line` is its line number."""
+    """Raise `BadInput` if a row of a text file does not have `width` cells. `line` is the number of its line."""
     if len(row) != width:
         raise BadInput(f"{path}, line {line}: must have {width} values; got {len(row)}.")
 
@@ -141,12 +141,12 @@ def wrap_read_errors(path: Path, ending: str) -> Iterator[None]:
 
 
 def find_duplicates(items: Iterable[Any]) -> list[Any]:
-    """Return the items that occur more than once, each of them once."""
+    """Return the items that occur more than once, without repetitions."""
     return [item for item, count in Counter(items).items() if count > 1]
 
 
 def quoted(names: Iterable[str]) -> str:
-    """Return names in quotes as one text for a message, at most `MAX_QUOTED` of them and the number of the others.
+    """Return names in quotes as one text for a message: at most `MAX_QUOTED` names, and how many more there are.
 
     >>> quoted(["a", "b"]), quoted("abcdefgh")
     ("'a', 'b'", "'a', 'b', 'c', 'd', 'e' and 3 more")

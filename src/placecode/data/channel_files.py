@@ -76,8 +76,8 @@ def read_positions(path: str | Path, names: Sequence[str]) -> np.ndarray:
 def read_labels(path: str | Path, names: Sequence[str]) -> tuple[np.ndarray, tuple[str, ...]]:
     """Read the labels of channels, in the order of `names`, the names of the n channels.
 
-    Returns one code per channel, (n,), -1 for a channel without a label, and the sorted labels, to which the codes are
-    indices. Raises `BadInput` unless the file has exactly these channels.
+    Returns one code per channel, (n,), and the sorted distinct labels. A code is an index into these labels, or -1 for
+    a channel without a label. Raises `BadInput` unless the file has exactly these channels.
     """
     rows, header = _by_name(Path(path), names, (["name", "label"],), "name and label")
     labels = [row[header.index("label")] for _, row in rows]
@@ -87,7 +87,7 @@ def read_labels(path: str | Path, names: Sequence[str]) -> tuple[np.ndarray, tup
 
 
 def _rows(path: Path) -> Rows:
-    """Return the rows of a text file, without empty rows at the end. Unless it is .csv or .tsv, a line is one cell."""
+    """Return the rows of a text file, without empty rows at the end. Only .csv and .tsv lines are split into cells."""
     text, ending = read_text(path), path.suffix.lower()
     if ending in (".csv", ".tsv"):
         sign = find_separator(ending, text.partition("\n")[0])
@@ -108,8 +108,7 @@ def _check_widths(path: Path, rows: Rows) -> None:
 
 
 def _by_name(path: Path, names: Sequence[str], allowed: Sequence[list[str]], columns: str) -> tuple[Rows, list[str]]:
-    """Read a CSV file with one row for each channel, and return its rows in the order of the channel names `names`, and
-    its column names in lower case.
+    """Read a CSV file with one row per channel; return the rows in the order of `names` and the lower-case header.
 
     `allowed` are the alternative lists of columns that the file may have, in any order. `columns` is the text that
     describes them in the error message.

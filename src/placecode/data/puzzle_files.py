@@ -57,7 +57,7 @@ def read_folder(folder: str | Path, order: int, distance: float) -> tuple[Puzzle
 
 
 def read_puzzles(path: str | Path, order: int, condition: str | None = None) -> tuple[Puzzles, npt.NDArray[np.int64]]:
-    """Return the N puzzles of a file, and the line number of each, (N,).
+    """Return the N puzzles of a file, and the line number of each puzzle, (N,).
 
     If `condition`, a class of difficulty, is not None, all puzzles must be of this class. Raises `BadInput` at the
     first line with an invalid puzzle: one without a unique solution, with a wrong solution or class, or equal to an
@@ -188,8 +188,9 @@ def load_or_make(
 ) -> tuple[Puzzles, Puzzles]:
     """Return training and held-out puzzles from the folder named `key` in the cache, or generate them with `make`.
 
-    Generated puzzles are written to the cache. A cached folder is replaced if its hashes are wrong or if its puzzles do
-    not have this `order` and minimum `distance` (see `read_folder`). A cache that cannot be read or written is ignored.
+    Generated puzzles are written to the cache. A cached folder is replaced if the hashes are wrong, or if
+    `read_folder` rejects the puzzles for this `order` and `distance`. A cache that cannot be read or written is
+    ignored.
     """
     with contextlib.suppress(OSError, BadInput):
         folder = cache_folder() / key

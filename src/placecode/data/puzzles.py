@@ -241,8 +241,8 @@ def random_squares(rng: np.random.Generator, order: int, count: int) -> Cells:
 def draw(rng: np.random.Generator, order: int, count: int, givens: tuple[int, int]) -> Puzzles:
     """Draw random puzzles, and return those that can be solved in one step (see `classify`).
 
-    The square, the target, the number of givens and their cells are all drawn uniformly. The same puzzle may be drawn
-    more than once.
+    The square, the target, the number of givens and the cells of the givens are all drawn uniformly. The same puzzle
+    may be drawn more than once.
 
     Parameters
     ----------

@@ -21,7 +21,7 @@ MAX_COMPARED_VALUES = 4096  # maximum number of values of a recording from which
 def check_recordings(persons: Sequence[Recording], names: Sequence[str]) -> list[str]:
     """Return a list of warnings about the recordings of all `persons`, empty if nothing is questionable.
 
-    It warns of recordings with low autocorrelation, and of recordings with more regions than time points. Raises
+    It warns of recordings with low autocorrelation, and if the first has more regions than time points. Raises
     `BadInput` if a recording cannot be used: too few time points or regions, constant regions, values that are not
     finite, or the same recording twice. `names` are the names of the regions.
     """
@@ -55,10 +55,10 @@ def check_regions(
 ) -> None:
     """Raise `BadInput` if a region has values that are not finite, or is constant.
 
-    `values`, (T, n), are T time points of n regions. A region is constant if its standard deviation is at most 1e-9
-    times its element of `size`, (n,). By default, this is its largest absolute value. In the message, `person` is the
-    name of the person, `names` are those of the regions, and `step` says after which step of processing the values were
-    checked.
+    `values`, (T, n), are T time points of n regions. `size`, (n,), has the size of each region, by default the largest
+    absolute value. A region is constant if its standard deviation is at most 1e-9 times its size. `person` (a name),
+    `names` (of the regions) and `step` (the preceding step of processing, such as " after cleaning") are used in the
+    message.
     """
     finite = np.isfinite(values).all(axis=0)
     filled = np.where(finite, values, 0.0)

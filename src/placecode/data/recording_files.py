@@ -57,7 +57,7 @@ Files = str | Path | Sequence[str | Path]
 
 @dataclass(frozen=True)
 class RecordingTable:
-    """The table of numbers in a file, as stored. Which of its axes is time may not be known yet."""
+    """The table of numbers in a file, as stored. It may not be known yet which axis is time."""
 
     path: Path
     values: np.ndarray  # two-dimensional, float64, with the axes as in the file
@@ -207,9 +207,10 @@ def match_by_name(paths: Sequence[Path], people: Sequence[str]) -> list[Path] | 
 
 
 def person_names(paths: Sequence[Path]) -> list[str]:
-    """Return a name of a person for each file: its name without suffix, preceded by its folders if names are repeated.
+    """Return the name of the person of each file: the file name without suffix.
 
-    Raises `BadInput` if two files still have the same name.
+    If several files have the same name, the names of folders precede all names. Raises `BadInput` if two files still
+    have the same name.
 
     >>> person_names([Path("a/sub-01.npy"), Path("a/sub-02.npy")])
     ['sub-01', 'sub-02']

@@ -161,10 +161,10 @@ class Learned(Random):
 
 
 def scaled_draw(member: Member, shape: tuple[int, ...]) -> np.ndarray:
-    """Return random initial values of this shape: sigma times random numbers of mean 0 and variance 1.
+    """Return initial values of this shape: sigma times random numbers of mean 0 and variance 1, or zeros.
 
-    `Member.start` selects their distribution ("normal" or "uniform"), or "zero" for zeros. The random numbers depend on
-    the seed but not on sigma, so members that differ only in sigma have proportional initial values.
+    `Member.start` selects the distribution ("normal" or "uniform") or zeros ("zero"). The random numbers depend on the
+    seed but not on sigma, so members that differ only in sigma have proportional initial values.
     """
     if member.start == "zero":
         return np.zeros(shape)

@@ -116,11 +116,10 @@ class Encoding(nn.Module):
         return tuple({**cls.defaults, **member.options}.items())
 
     def among(self, q: Tensor, at: slice) -> tuple[slice, slice]:
-        """Return which rows and columns of an array over all pairs of tokens, (n, n), belong to the scores of the
-        queries q.
+        """Return the rows (queries) and columns (keys) of an array over all pairs of tokens, (n, n), that belong to q.
 
-        `at` says which tokens have queries, such as only the last one; their keys are then all tokens. With `ALL`, they
-        are the first tokens, as many as q has: in a user's own model, a sequence may be shorter than the encoding.
+        If `at` selects some tokens, such as the last one, these are the queries, and all tokens are keys. With `ALL`,
+        queries and keys are the first tokens, as many as q has. A user's own model may have fewer tokens than n.
         """
         if at != ALL:
             return at, ALL
@@ -141,18 +140,22 @@ class Encoding(nn.Module):
 
     @property
     def rotated(self) -> tuple[str, ...]:
-        """What `rotate` changes, any of "queries" and "keys". By default both if a subclass overrides `rotate`.
+        """What `rotate` changes: a tuple that can contain "queries" and "keys".
 
-        Attention is faster if nothing is rotated, and omits the key bias if the keys are not rotated.
+        By default it contains both if a subclass overrides `rotate`, otherwise neither. Attention is faster if nothing
+        is rotated, and omits the key bias if the keys are not rotated.
         """
         return () if type(self).rotate is Encoding.rotate else ("queries", "keys")
 
     def bias(self, q: Tensor, block: int = 0, at: slice = ALL) -> Tensor | None:
-        """Return what to add to the attention scores q k / sqrt(c), broadcastable to (e, b, h, m, n), or None."""
+        """Return the term to add to the scores q k / sqrt(c), broadcastable to (e, b, h, m, n), or None for no term."""
         return None
 
     def mask(self, n: int, at: slice = ALL) -> Tensor | None:
-        """Return whether each query at positions `at` may attend to each of n keys, (m, n), or None if all may."""
+        """Return the mask of n keys for the queries at positions `at`, or None without a mask.
+
+        The mask is Boolean, of shape (m, n), and True where the query may attend to the key.
+        """
         return None
 
     def vectors(self) -> Tensor | None:

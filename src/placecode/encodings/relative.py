@@ -33,7 +33,7 @@ class Relative(Encoding):
     defaults: ClassVar[Mapping[str, Any]] = {"axes": 1, "max_distance": None, "causal": False}
     uses_sigma = True
     table_rows: Tensor
-    """Row of a block's table of learned vectors for each of k axes and each pair of query and key, (k, n, n)."""
+    """Index of the learned vector, a row of a block's table, for each of k axes, n queries and n keys, (k, n, n)."""
 
     def __init__(self, members: Sequence[Member], layout: Layout) -> None:
         super().__init__(members, layout)
@@ -70,11 +70,12 @@ class Relative(Encoding):
 
 
 class _Select(torch.autograd.Function):
-    """For query i and key j, select the product of the query with vector `index[i, j]` of a table of r vectors.
+    """Select for query i and key j the product of the query with vector `index[i, j]` of a table of r vectors.
 
-    `products` has those of all queries with all vectors: (e, b, h, m, r) -> (e, b, h, m, n). If several keys select the
-    same product, its gradient is a sum, which torch would compute in a random order on a GPU. To be deterministic, the
-    backward pass on a GPU multiplies by a matrix of zeros and ones for each query instead.
+    `products`, (e, b, h, m, r), has the products of all queries with all vectors. The result has shape (e, b, h, m, n).
+    If several keys select the same product, the gradient of this product is a sum, which torch would compute in a
+    random order on a GPU. To be deterministic, the backward pass on a GPU multiplies by a matrix of zeros and ones for
+    each query instead.
     """
 
     @staticmethod

@@ -54,7 +54,7 @@ class Rotary(Encoding):
         self.register_buffer("sines", angles.sin(), persistent=False)
 
     def _rotate(self, x: Tensor, at: slice) -> Tensor:
-        """Return x, (..., m, c), rotated by the positions of the tokens `at`."""
+        """Return x, (..., m, c), rotated by the positions of the m tokens `at`."""
         cos, sin = self.cosines[at].to(x.dtype), self.sines[at].to(x.dtype)  # (m, k r / 2)
         pairs, rest = x[..., : 2 * cos.shape[-1]], x[..., 2 * cos.shape[-1] :]
         a, b = pairs[..., 0::2], pairs[..., 1::2]

@@ -37,8 +37,8 @@ def is_grid(positions: np.ndarray | None) -> bool:
 def resized(pe: np.ndarray, positions: np.ndarray, onto: np.ndarray) -> np.ndarray:
     """Return a PE interpolated linearly from a grid of n tokens to one of m tokens: (l, n, d) -> (l, m, d).
 
-    The PE has d features per token in each of l blocks. `positions`, (n, 2), and `onto`, (m, 2), are rows and columns
-    of the tokens of the old and the new grid. Grids are stretched so that their corners coincide.
+    The PE has d features per token in each of l blocks. `positions`, (n, 2), has the row and column of each token of
+    the old grid, and `onto`, (m, 2), of the new grid. Grids are stretched so that their corners coincide.
     """
     for name, points in (("positions", positions), ("onto", onto)):
         if not is_grid(points):
@@ -51,9 +51,9 @@ def resized(pe: np.ndarray, positions: np.ndarray, onto: np.ndarray) -> np.ndarr
 
 
 def _weights(old: np.ndarray, new: np.ndarray) -> np.ndarray:
-    """Return the weight, (m, a), of each of `a` old coordinates in the linear interpolation at each of m new ones.
+    """Return the matrix, (m, a), that interpolates values at `a` coordinates `old` linearly to m coordinates `new`.
 
-    New coordinates are first shifted and scaled to the range of the old ones.
+    The coordinates `new` are first shifted and scaled to the range of `old`.
     """
     span = old[-1] - old[0]
     points = old[0] + (new - new.min()) * span / (new.max() - new.min())  # this order is exact for whole numbers

@@ -1,10 +1,10 @@
 """Save and load checkpoints, so that an interrupted run can be resumed.
 
-A checkpoint is the state of a stack (models trained together) during training. That of the stack NAME after STEP steps
-consists of three files in the folder `checkpoints/` of the run:
-`NAME-STEP.safetensors` has the arrays, `NAME-STEP.parquet` the metrics so far, and `NAME.json` the step and the hashes
-of the other two. `NAME.json` is replaced last, so a process that is killed at any moment leaves the previous checkpoint
-intact. Loading verifies the hashes and rejects damaged files.
+A checkpoint is the state of a stack (models trained together) during training. The checkpoint of the stack NAME after
+STEP steps has three files in the folder `checkpoints/` of the run: `NAME-STEP.safetensors` has the arrays,
+`NAME-STEP.parquet` the metrics so far, and `NAME.json` the step and the hashes of the other two files. `NAME.json` is
+replaced last, so a process that is killed at any moment leaves the previous checkpoint intact. Loading verifies the
+hashes and rejects damaged files.
 """
 
 from __future__ import annotations
@@ -87,5 +87,5 @@ def _damaged(file: Path, reason: str) -> BadInput:
 
 
 def _digest(content: Mapping[str, Any]) -> str:
-    """Return the SHA-256 hash, in hexadecimal digits, of what `NAME.json` contains besides this hash."""
+    """Return the SHA-256 hash of `content`, in hexadecimal digits. `NAME.json` contains `content` and this hash."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -96,7 +96,8 @@ def resolve_starts(
     task: Task,
     weights: Callable[[int], Tensor],
 ) -> dict[int, list[Member]]:
-    """Return the members of the stacks in `indices`, by stack index, with initial PEs instead of references to donors.
+    """Return a dict from each stack index in `indices` to the members of the stack, with the initial PE in `start`
+    instead of a reference to a donor.
 
     `numbers_by_stack` has the member numbers of each stack. `weights(index)` must return the parameters of a trained
     stack, (members, parameters).
@@ -122,8 +123,7 @@ def _with_initial_pe(
     donor_positions: np.ndarray | None,
     positions: np.ndarray | None,
 ) -> Member:
-    """Return a copy of a member whose field `start` is the initial PE itself. Before, it names how to make this PE from
-    that of the donor, for example "shuffled".
+    """Return a copy of a member in which `start`, such as "shuffled", is replaced by the initial PE that it stands for.
 
     `before` and `learned` are the donor's PEs before and after training, (blocks, tokens, features). `donor_positions`
     and `positions` are the positions of the tokens of the donor and of the member, or None if they have none.
@@ -152,7 +152,8 @@ def _donor_pes(
     task: Task,
     weights: Callable[[int], Tensor],
 ) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-    """Return the PEs, (blocks, tokens, features), before and after training of the members numbered `donors`."""
+    """Return a dict from each number in `donors` to the member's PE before and after training, (blocks, tokens,
+    features) each."""
     pes: dict[int, tuple[np.ndarray, np.ndarray]] = {}
     for index, numbers in enumerate(numbers_by_stack):
         rows = [row for row, number in enumerate(numbers) if number in donors]

@@ -36,7 +36,8 @@ class Estimate:
     seconds_per_prediction: float
     """Time for the prediction of one member on one example during evaluation."""
     bytes: int
-    """On a GPU, memory of the stack that needs most. On a CPU, memory of all stacks that train at the same time."""
+    """On a GPU, memory of the stack that needs most. On a CPU, memory of all processes, with all stacks that train at
+    the same time."""
     bytes_per_member: int | None
     """Memory that each member adds to a stack. None on a CPU, where it is not measured."""
 

@@ -68,7 +68,7 @@ def execute(
     out : Path
         Run folder to write.
     scale : str, default="quick"
-        Name of the experiment's scale, recorded in config.json.
+        Name of the scale (size) of the experiment, such as "quick". It is only recorded, in config.json.
     execution : ExecutionSettings, optional
         Device, precision, stack size and number of worker processes.
     member_ranges : str, default=":"
@@ -165,7 +165,7 @@ def execute(
 def check(experiment: ExperimentProtocol, task: Task, members: Sequence[Member]) -> None:
     """Build and analyse one member of every kind on two examples, so that errors in them appear before training.
 
-    Members are of one kind if they have the same shape, encoding and initial PE.
+    Members are of one kind if they have the same `stack_key`, the same encoding and the same initial PE.
     """
     two_examples = task.first(2)
     kinds = {(stack_key(member), member.encoding, member.without_donor().start): member for member in members}

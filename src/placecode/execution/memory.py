@@ -27,7 +27,8 @@ from placecode.tasks.base import Task
 from placecode.training.trainer import Trainer
 
 PROBE_SIZES = (2, 4)
-"""Numbers of members of the two probes. A stack of one member may use other kernels, so it is not a probe."""
+"""Numbers of members of the probes, two small stacks that are trained briefly to measure their memory. A stack of one
+member may use other kernels, so it is not a probe."""
 PROBE_STEPS = 5
 """Number of training steps of a probe. The first steps allocate buffers that later steps reuse."""
 SAFETY_FACTOR = 1.25
@@ -88,9 +89,9 @@ class Cost:
 
     @classmethod
     def from_probes(cls, small: float, large: float) -> Cost:
-        """Return the memory as a linear function of the number of members, estimated from the two probes.
+        """Return the memory as a linear function of the number of members, estimated from two small stacks.
 
-        `small` and `large` are the bytes that the probes used, with the numbers of members in `PROBE_SIZES`.
+        `small` and `large` are the bytes that stacks with the numbers of members in `PROBE_SIZES` used.
         """
         per_member = max(0.0, (large - small) / (PROBE_SIZES[1] - PROBE_SIZES[0]))
         return cls(large - PROBE_SIZES[1] * per_member, per_member)
@@ -183,7 +184,7 @@ class StackPlan:
     stacks: list[list[int]]
     """Member numbers of each stack."""
     costs: list[Cost] | None = None
-    """Memory of each stack. None if it was not measured."""
+    """Memory of each stack, as a function of its number of members. None if it was not measured."""
 
     def record(self, execution: ExecutionSettings) -> dict[str, Any]:
         """Return entries for environment.json: how members were divided into stacks ("split") and, if it was measured,
@@ -203,7 +204,7 @@ def stack_plan(
     numbers: Sequence[int],
     execution: ExecutionSettings,
 ) -> StackPlan:
-    """Divide the members with these `numbers` into stacks of equal shape, as large as memory allows.
+    """Divide the members with these `numbers` into stacks, each of members of one shape, as large as memory allows.
 
     Raise BadInput if a GPU has no room for a single member.
     """

@@ -48,7 +48,7 @@ class Ready:
 
 @dataclass(frozen=True)
 class Failure:
-    """Message of a worker that raised an exception: its text and its traceback."""
+    """Message of a worker that raised an exception: the text and the traceback of the exception."""
 
     reason: str
     trace: str
@@ -83,7 +83,7 @@ class Worker:
             self.pipe.send(message)
 
     def failure(self, reason: str) -> WorkerFailed:
-        """Return the error to raise when the worker has failed."""
+        """Return the error to raise when the worker has failed. `reason` is part of its message."""
         place = "" if self.stack is None else f" in stack {self.stack + 1}"
         advice = "finished stacks and the last checkpoints are kept: continue with --resume"
         return WorkerFailed(f"{self.name} has failed{place} ({reason}); {advice}.")
@@ -110,11 +110,30 @@ def train_all(
 ) -> None:
     """Train stacks in worker processes, the largest first. When one fails, the others save a checkpoint and stop.
 
-    `queue` maps the index of each stack to its members. `on_progress(index, progress)` is called when a stack makes
-    progress, and `on_stack_done(index, peak)` when it is finished, with its peak GPU memory in bytes (None on a CPU).
-    `log` appends a line to log.txt. `stop` is called regularly: when it returns True, all workers save a checkpoint,
-    and Interrupted is raised. If a worker fails, its BadInput or OSError is raised here, or WorkerFailed for any other
-    error.
+    Parameters
+    ----------
+    experiment, execution, folder, concurrency
+        The experiment, the settings of the run, the run folder, and the number of processes and threads.
+    queue : mapping of int to sequence of Member
+        Members of each stack, by the index of the stack.
+    on_progress : callable
+        `on_progress(index, progress)` is called when a stack makes progress.
+    on_stack_done : callable
+        `on_stack_done(index, peak)` is called when a stack is finished, with its peak GPU memory in bytes (None on a
+        CPU).
+    log : callable
+        Appends a line to log.txt.
+    stop : callable
+        Called regularly. When it returns True, all workers save a checkpoint and `Interrupted` is raised.
+
+    Raises
+    ------
+    Interrupted
+        If `stop()` returned True.
+    BadInput, OSError
+        If a worker raised this error.
+    WorkerFailed
+        If a worker failed with any other error.
     """
     waiting = sorted(queue, key=lambda index: -len(queue[index]))
     unfinished, stopping = set(queue), False
@@ -245,7 +264,8 @@ def work(pipe: Connection, number: int, locked: bool) -> None:
 
 
 def _work(pipe: Connection, number: int, locked: bool, send: Callable[[Any], None]) -> None:
-    """Receive the experiment and then the stacks to train from the parent. Send it progress and peaks by `send`."""
+    """Receive the experiment from the parent, then train the stacks that it sends. The other arguments are those of
+    `work`. `send` sends progress and peak memory to the parent."""
     if locked:
         reduction.recv_handle(pipe)  # not closed, so that the lock is released when the process exits
     name, execution, folder, threads = pipe.recv()

@@ -18,7 +18,7 @@ class Interrupted(Exception):
 
 
 class WorkerFailed(Exception):
-    """Raised when a worker process ended unexpectedly. The state of the others is saved, and the run can be resumed."""
+    """Raised when a worker process ended unexpectedly. The others have saved their state: the run can be resumed."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,8 @@ class Event:
         """Return a text with the mean of the first metric over members for each split.
 
         An example is "accuracy train 0.98, test 0.85". The text is empty if there was no evaluation at this step. If
-        the task has no condition "all", there is one mean for each split and condition.
+        the task has no metrics over all examples (condition "all"), there is one mean for each split and condition
+        (subset of examples).
         """
         rows = self.progress.rows
         pooled = any(row["condition"] == "all" for row in rows)

@@ -24,8 +24,8 @@ MIN_STACK_SIZE = 32
 """Smallest number of members per stack for which stacks are split over several GPUs. A smaller stack would take almost
 as long as one of this size."""
 MIN_VALUES_FOR_THREADS = 1 << 17
-"""Number of values per member (batch x tokens x width) from which on members are split over the cores of a CPU, and one
-stack may use several cores. Threads that train smaller members spend most of their time waiting for each other."""
+"""Smallest number of values per member (batch x tokens x width) for which members are split over the cores of a CPU,
+and one stack may use several cores. Threads that train smaller members mostly wait for each other."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,8 @@ class ExecutionSettings(Settings):
         return self.stack or DEFAULT_STACK_SIZE[self.device]
 
     def parallel_stack_size(self, members: int, values: int) -> int:
-        """Return the maximum number of members per stack with which all cores or GPUs are busy.
+        """Return the maximum number of members per stack: the setting `stack` or, by default, one that keeps all cores
+        or GPUs busy.
 
         `members` is the number of members of the run, and `values` the number of values per member (see `values_of`).
         """
@@ -125,7 +126,7 @@ class ExecutionSettings(Settings):
 
 
 def values_of(members: Iterable[Member], task: Task) -> int:
-    """Return the largest number of values (batch x tokens x width) of any of these members."""
+    """Return the size of an activation, batch x tokens x width, of the member for which it is largest."""
     return max(member.batch * task.for_data_set(member.data).tokens * member.width for member in members)
 
 

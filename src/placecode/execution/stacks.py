@@ -50,7 +50,7 @@ def checkpoint_name(index: int) -> str:
 
 
 def steps_done(folder: Path, stacks: int) -> dict[int, int]:
-    """Verify the checkpoints of up to `stacks` stacks and return the step of each, by the index of its stack.
+    """Verify the checkpoints of the stacks with indices below `stacks`, and return a dict from stack index to step.
 
     Stacks without a checkpoint are left out. Raise BadInput if a checkpoint is damaged.
     """
@@ -82,9 +82,25 @@ def train(
 ) -> int | None:
     """Train one stack to the end, from its last checkpoint if there is one. The final state is saved as a checkpoint.
 
-    `folder` is the folder of checkpoints, and `index` the index of the stack. `on_progress` is called whenever the
-    stack makes progress. When `stop()` returns True, a checkpoint is saved and `Interrupted` is raised. Returns the
-    peak GPU memory in bytes, or None on a CPU, where only the memory of the whole process is known.
+    Parameters
+    ----------
+    experiment, task, execution
+        The experiment, its task and the settings of the run.
+    members : sequence of Member
+        Members of the stack.
+    folder : Path
+        Folder of checkpoints.
+    index : int
+        Index of the stack.
+    on_progress : callable
+        Called with a `Progress` whenever the stack makes progress.
+    stop : callable
+        When `stop()` returns True, a checkpoint is saved and `Interrupted` is raised.
+
+    Returns
+    -------
+    int or None
+        Peak GPU memory in bytes. None on a CPU, where only the memory of the whole process is known.
     """
     meter, name, task = memory.meter_for(execution), checkpoint_name(index), task.for_data_set(members[0].data)
     if meter is not None:
@@ -206,8 +222,8 @@ def assemble(
     """Analyse all trained stacks before and after training, and write the results as one run.
 
     `members` are all members of the experiment, and `numbers_by_stack` has the member numbers of each stack.
-    `stack_members` maps the index of each stack to its members as they were trained, with the initial PEs that come
-    from other members. The module's docstring says which result goes to which file.
+    `stack_members` maps the index of each stack to the members that were trained, in which `donors.resolve_starts` has
+    replaced donors by initial PEs. The module's docstring says which result goes to which file.
     """
     trained_numbers = sorted(number for numbers in numbers_by_stack for number in numbers)
     tables, analyses = [], []
@@ -274,7 +290,7 @@ def assemble(
 
 
 def _outcome_of(state: Mapping[str, Tensor], row: int) -> TrainingOutcome:
-    """Return how the training of one member ended. Its values are in this row of the final `state`."""
+    """Return how training ended for the member in this row of the final `state` of a stack."""
     names = ("diverged_at", "settled_epoch", "zero_loss_epoch")
     outcome = {name: int(state[name][row]) for name in names}
     return TrainingOutcome(**outcome, diverged_by=CAUSES[int(state["cause"][row])])

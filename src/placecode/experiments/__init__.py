@@ -57,8 +57,9 @@ def lookup(name: str) -> type[Experiment]:
 
 
 def experiment_of(run: Run) -> Experiment:
-    """Return the experiment of a run, with the settings in its config.json. A setting that did not exist when the run
-    was made gets its value in `Experiment.legacy_defaults`, or else its default. Raise `BadInput` for unknown ones."""
+    """Return the experiment of a run, with the settings in config.json of the run. A setting that did not exist when
+    the run was made gets its value in `Experiment.legacy_defaults`, or else its default. Raise `BadInput` if
+    config.json has a setting that this version does not know."""
     fields = {name: tuple(v) if isinstance(v, list) else v for name, v in run.config["fields"].items()}
     experiment = TableExperiment if run.experiment == TableExperiment.name else lookup(run.experiment)
     if unknown := set(fields) - set(settings_of(experiment)):

@@ -44,8 +44,8 @@ class Experiment(Settings):
     about: ClassVar[str]
     """One line that describes the experiment, for `placecode experiments`."""
     scales: ClassVar[Mapping[str, Mapping[str, Any]]]
-    """The settings of the experiment at each size in `SCALES`, as values by field. Fields that are not listed keep
-    their defaults."""
+    """Settings by scale, such as {"quick": {"epochs": 40}, "paper": {}}. Fields that are not listed keep their
+    defaults."""
 
     swept_by: ClassVar[Mapping[str, str]] = {}
     """Fields that this experiment sweeps, mapped to the field that lists their values, as in {"heads": "head_counts"}.
@@ -107,13 +107,13 @@ class Experiment(Settings):
         return crossed(members, self.axes) if self.sweep else members
 
     def describe_data(self, data: str) -> str:
-        """Return the text that figures show for the data set named `data` (as in `Member.data`)."""
+        """Return the text that figures show for the data set named `data` (a value of `Member.data`)."""
         return data
 
     def lines(self, run: Run) -> pd.DataFrame:
         """Return the table of the members to draw in figures with sigma on the x axis: those that finished, have a
-        sigma and have the role "swept". The columns `panel` and `line` say where a member is drawn: here in one panel,
-        with a line for every combination of the values in `sweep`."""
+        sigma and have the role "swept". The columns `panel` and `line` name the panel and the line on which a member is
+        drawn. By default there is one panel, with a line for every combination of the values in `sweep`."""
         members = finished_members(run)
         members = members[(members["role"] == "swept") & members["sigma"].notna()]
         size = len(self.plan())
@@ -160,15 +160,16 @@ class Experiment(Settings):
         """Return rows of the analysis table that need several members, or both the start and the end of training.
 
         Called once when all stacks are analysed, and again when runs of parts of an experiment are merged. `members` is
-        the table of all members of the run. `arrays` has the PE ("pe") of member i and its arrays from the method
-        `arrays`, under the keys NAME_start/i and NAME_end/i. `shapes` has the sizes and token positions of each data
-        set, by `Member.data`. `step` is the last training step.
+        the table of all members of the run. `arrays` has the PE of member i before and after training ("pe_start/i" and
+        "pe_end/i") and, with keys of the same form, what the method `arrays` returned. `shapes` maps the name of each
+        data set (`Member.data`) to its sizes, such as the number of tokens, and its token positions. `step` is the last
+        training step.
         """
         return []
 
     @property
     def swaps_pes(self) -> bool:
-        """Whether the experiment implements `measure_pe_swaps`, which is called for one trained stack after the other,
+        """Whether the experiment implements `measure_pe_swaps`. If so, this method is called for each trained stack,
         once the arrays of all stacks are known."""
         return type(self).measure_pe_swaps is not Experiment.measure_pe_swaps
 
@@ -183,14 +184,14 @@ class Experiment(Settings):
         return []
 
     def baselines(self, task: Task, members: Sequence[Member]) -> list[dict[str, Any]]:
-        """Return the results of other methods (baselines), such as linear regression, on the data of these members, as
-        rows (world, baseline, split, condition, metric, value). A world is the data of one seed: one simulated data
-        set, or one split of the people. A condition is a kind of example, such as a fraction of hidden channels."""
+        """Return the results of other methods, such as linear regression, on the data of these members. Rows have the
+        keys world (index of a data set: a simulated one, or one split of the people into training and test), baseline
+        (name of the method), split, condition (subset of the examples, such as "hidden 0.5"), metric and value."""
         return []
 
     def data_arrays(self, task: Task, members: Sequence[Member]) -> dict[str, Tensor]:
-        """Return arrays that describe the data of these members, for figures. Names end in "/i" for world i: the
-        i-th simulated data set, or the i-th division of the people into training and test."""
+        """Return arrays by name that describe the data of these members, for figures. A name such as "fc/2" ends in the
+        index of the data set: a simulated one, or one split of the people into training and test."""
         return {}
 
     metric: ClassVar[str] = "accuracy"

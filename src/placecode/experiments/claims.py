@@ -32,7 +32,7 @@ from placecode.runs.read import Run
 PAPER, REVIEWERS, OURS = LABELS = ("paper", "asked by reviewers", "our question")
 """Who makes the statement or asks the question: the paper, its reviewers, or the authors of placecode."""
 WAYS = ("above", "below", "within")
-"""Values of `Claim.way`: where the interval of an effect must lie."""
+"""Values of `Claim.way`: where the interval of an effect must lie, relative to the margin."""
 HOLDS, FAILS, UNDECIDED = DIRECTIONS = ("holds", "fails", "undecided")
 MATCH, NO_MATCH, NO_NUMBER = "match", "no match", ""
 DASH = "-"

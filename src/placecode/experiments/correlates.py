@@ -124,8 +124,8 @@ def measure_table(run: Run) -> pd.DataFrame | None:
 
 
 def correlation_notes(run: Run) -> dict[str, str]:
-    """Return a text for each measure in `MEASURES` that the run has. It says how the measure correlates with the final
-    OOD accuracy over the sigmas, if it is taken after training and before training."""
+    """Return a text for each measure in `MEASURES` that the run has, such as "rank correlation -0.95, before training
+    0.20". The correlation is that of the measure with the final OOD accuracy over the sigmas."""
     texts = {}
     for label, (analysis, target) in MEASURES.items():
         try:

@@ -45,7 +45,7 @@ NOISY_EXAMPLES = 108
 
 
 def analysis_rows(analysis: str, values: Any, block: int = ALL_BLOCKS, target: str = "") -> Rows:
-    """Return one row for each member of a stack, from the values (members,) of an analysis."""
+    """Return one row per member of a stack from `values`, (members,): the result of the analysis for each member."""
     return [_row(member, block, analysis, target, value) for member, value in enumerate(values)]
 
 
@@ -197,8 +197,8 @@ def accuracy_without_dropout(stack: Stack, task: Task) -> Rows:
 def noisy_accuracy(
     stack: Stack, task: Task, split: str, levels: Sequence[float], in_blocks: bool = False
 ) -> dict[float, list[float]]:
-    """Return the accuracies of all members by noise level, on the first `NOISY_EXAMPLES` examples of a split. The
-    noise is added to the token embeddings or, with `in_blocks`, to the input of every block."""
+    """Return the accuracies of all members on the first `NOISY_EXAMPLES` examples of a split, by noise level (standard
+    deviation). Noise is added to the token embeddings or, with `in_blocks`, to the input of every block."""
     local = task.to(stack.flat.device, stack.flat.dtype)
     seeds = list(dict.fromkeys(member.seed for member in stack.members))
     of_member = torch.tensor([seeds.index(member.seed) for member in stack.members], device=stack.flat.device)
@@ -276,8 +276,8 @@ def compare_members(
 
 
 def pe_change(members: pd.DataFrame, arrays: Mapping[str, Tensor], step: int) -> Iterator[dict[str, Any]]:
-    """Yield two rows for each member with a PE: the distance between its PE before and after training, and this
-    distance divided by the norm of the PE before training. The rows have `step`, the last step, as a column."""
+    """Yield two rows for each member with a PE: the Frobenius norm of the change of its PE in training, and this norm
+    divided by the Frobenius norm of its initial PE. Both rows have the last step, `step`, as a column."""
     for number in members["member"]:
         if f"pe_start/{number}" not in arrays:
             continue
@@ -350,8 +350,8 @@ def _attention_agreement(
 
 
 def _block_rows(number: int, target: str, values: np.ndarray) -> Iterator[dict[str, Any]]:
-    """Yield rows of "attention_cosine_each" from its values for each block, (l,): one with the mean over the blocks,
-    then one per block. The values are means over examples."""
+    """Yield rows of the measure "attention_cosine_each" of a member: one with the mean over the blocks, then one per
+    block. `values`, (l,), has a value for each block, averaged over examples."""
     yield _row(number, ALL_BLOCKS, "attention_cosine_each", target, values.mean())
     for block, value in enumerate(values):
         yield _row(number, block, "attention_cosine_each", target, value)

@@ -33,7 +33,7 @@ class ModelExperiment(Experiment, ModelSettings):
 
     def data_sets(self) -> Mapping[str, Mapping[str, Any]]:
         """Return the data sets by name, each as the arguments of the task that differ from the settings of the
-        experiment. Empty if there is a single data set."""
+        experiment, such as {"noise=1": {"noise": 1.0}}. Empty if there is a single data set."""
         return {}
 
     def task(self) -> Task:

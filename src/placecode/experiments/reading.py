@@ -3,7 +3,8 @@
 The effect that a claim is about is computed in three steps. `accuracy`, `analysis_values` and similar functions return
 a value of each member (model). `select`, `at_sigma` and `mean_over_sigmas` return the values of some members, as a
 series indexed by seed. For channels, `interval_over_worlds` turns such a series, or the difference of two, into a mean
-with its interval; a world is the data of one seed. For Latin squares, `difference` in `latin/effects.py` does this.
+with its interval over data sets (called worlds). For Latin squares, `difference` in `latin/effects.py` returns the mean
+difference of two series with its interval over seeds.
 
 >>> values = accuracy(run)
 >>> gain = at_sigma(run, values, 0.2) - at_sigma(run, values, 2.0)
@@ -57,7 +58,7 @@ def finished_members(run: Run) -> pd.DataFrame:
 
 def is_swept(run: Run) -> pd.Series:
     """Return whether each member of a run belongs to its sweep over sigma, as a boolean column. Members with the role
-    reference, donor or control do not, nor do members with another encoding than the run's."""
+    reference, donor or control do not, nor do members whose encoding is not the setting `encoding` of the run."""
     members = members_of(run)
     swept = (members["role"] == "swept") & members["sigma"].notna()
     return pd.Series(swept & (members["encoding"] == run.config["fields"].get("encoding", "learned")))
@@ -86,7 +87,7 @@ def accuracy(run: Run, split: str = "ood", step: int | None = None) -> pd.Series
 
 
 def first_epoch(run: Run, level: float, split: str = "train") -> pd.Series:
-    """Return the epoch at which each member first reaches the accuracy `level`.
+    """Return the epoch at which each member first reaches the accuracy `level` on a split, indexed by member.
 
     Epochs between evaluations are interpolated linearly. A member that never reaches the level gets the last epoch.
     """
@@ -190,7 +191,7 @@ def mean_over_sigmas(run: Run, values: pd.Series, sigmas: Sequence[float] | None
 
 
 def by_seed(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean of the column `value` of a table for each seed and sigma, as a table (seeds, sigmas)."""
+    """Average the column `value` over the rows with the same seed and sigma, and return a table (seeds, sigmas)."""
     return rows.dropna(subset=["value"]).groupby(["seed", "sigma"])["value"].mean().unstack("sigma")
 
 
@@ -212,15 +213,15 @@ def early_accuracy(run: Run) -> pd.Series:
 
 
 def late_change(run: Run, split: str = "ood") -> pd.Series:
-    """Return the change of accuracy in the last quarter of the training, by member."""
+    """Return the change of the accuracy on a split in the last quarter of the training, by member."""
     steps = run.metrics["step"].unique()
     before = steps[steps <= LAST_QUARTER * steps.max()].max()
     return accuracy(run, split) - accuracy(run, split, int(before))
 
 
 def final_accuracy(run: Run, members: pd.DataFrame) -> pd.DataFrame:
-    """Return a table with a row for each of these members and each split: the columns of `members`, `split`, and the
-    accuracy at the last step in `value`."""
+    """Return a table with a row for each of these members and each split. It has the columns of `members`, `split`, and
+    `value`, the accuracy at the last step."""
     rows = _accuracies(run)
     rows = rows[rows["step"] == run.metrics["step"].max()]
     joined: pd.DataFrame = rows[["member", "split", "value"]].merge(members, on="member")
@@ -237,9 +238,9 @@ def measure_and_accuracy(run: Run, analysis: str, target: str, when: str = "end"
 
 
 def interval_over_worlds(run: Run, values: pd.Series) -> Interval:
-    """Return the mean of `values`, which is indexed by seed, with its interval over worlds. A world is one simulated
-    data set or one split of the people, and several seeds may use the same. They are averaged first. With a single
-    world, the interval is over seeds."""
+    """Return the mean of `values`, which is indexed by seed, with its interval over worlds. A world is a data set: a
+    simulated one, or one split of the people. Seed s uses world s modulo the number of worlds. Seeds of one world are
+    averaged first. With a single world, the interval is over seeds."""
     finished, worlds = values.dropna(), run.config["shape"]["worlds"]
     if finished.empty:
         raise NotInRun("the run has no seed that finished at all that is compared")
@@ -249,25 +250,34 @@ def interval_over_worlds(run: Run, values: pd.Series) -> Interval:
 
 
 def interval_at_sigma(run: Run, values: pd.Series, sigma: float) -> Interval:
-    """Return the mean at one sigma of `values`, which is indexed by member, with its interval over worlds."""
+    """Return the mean of `values`, indexed by member, over the members with one sigma. The interval is that of
+    `interval_over_worlds`."""
     return interval_over_worlds(run, at_sigma(run, values, sigma))
 
 
 def sigma_difference(run: Run, values: pd.Series, a: float, b: float) -> Interval:
-    """Return the mean of `values`, which is indexed by member, at sigma `a` minus that at sigma `b`, with its interval
-    over worlds."""
+    """Return the mean of `values`, indexed by member, at sigma `a` minus the mean at sigma `b`. The interval is that of
+    `interval_over_worlds`."""
     return interval_over_worlds(run, at_sigma(run, values, a) - at_sigma(run, values, b))
 
 
 def baseline(
     run: Run, name: str, metric: str, condition: str, data: str | None = None, what: str | None = None
 ) -> pd.Series:
-    """Return the results of another method on the same data, such as a linear predictor, indexed by world.
+    """Return the results of another method (a baseline, such as a linear predictor) on the same data, indexed by world.
+    A world is a data set: a simulated one, or one split of the people.
 
-    `name` is the method. `metric` and `condition` are "mse" and a fraction of hidden channels, such as "hidden 0.5",
-    for its error on test data. For a measure of structure in the data they are its analysis and target. `data` selects
-    one of several data sets, and must be given if the run has several. If the run has no such results, raise NotInRun,
-    with a message that calls them `what` (None: the metric).
+    Parameters
+    ----------
+    name : str
+        Name of the method.
+    metric, condition : str
+        For the error on test data, "mse" and a fraction of hidden channels, such as "hidden 0.5". For a measure of
+        structure in the data, its analysis and its target.
+    data : str, optional
+        Value of `Member.data`. Must be given if the experiment has several of them.
+    what : str, optional
+        What the message of NotInRun calls the results if the run has none. By default the metric.
     """
     rows = run.baselines
     rows = rows[(rows["baseline"] == name) & (rows["metric"] == metric) & (rows["condition"] == condition)]
@@ -278,7 +288,7 @@ def baseline(
 
 
 def baseline_by_seed(run: Run, name: str, metric: str, condition: str) -> pd.Series:
-    """Return `baseline` for each seed of the run: the value in the world (data set) that members of this seed use."""
+    """Return `baseline` indexed by seed: the value for the world (data set) that members with this seed use."""
     by_world, seeds = baseline(run, name, metric, condition), pd.Index(sorted(run.members["seed"].unique()))
     return pd.Series((seeds % run.config["shape"]["worlds"]).to_series(seeds).map(by_world))
 
@@ -290,8 +300,8 @@ def contrast_sigmas(run: Run) -> tuple[float, float]:
 
 
 def chance_levels(task: Mapping[str, Any]) -> dict[MeasureKey, float]:
-    """Return the chance levels of those measures of PEs on channels that have one, by analysis and target. `task` is
-    the entry "task" in config.json of the run."""
+    """Return the values of measures of PEs on channels that are expected by chance, by (analysis, target). Measures
+    without a known chance level are left out. `task` is the entry "task" in config.json of the run."""
     chance: dict[MeasureKey, float] = {("ari", "labels"): 0.0, ("fc_correlation", "fc"): 0.0}
     if task.get("labels") is not None:
         labels = pd.Series(task["labels"])
@@ -306,7 +316,7 @@ def chance_levels(task: Mapping[str, Any]) -> dict[MeasureKey, float]:
 
 
 def drop_repeated_lines(lines: pd.DataFrame) -> pd.DataFrame:
-    """Keep the first row of each member in a table from `Experiment.lines`, which has a row for each panel that shows
-    the member. The column `panel` becomes empty if several panels show the same line of the member."""
+    """Return a table from `Experiment.lines` with only the first of the rows that show a member in several panels.
+    `panel` becomes empty if several panels show the same line of the member."""
     panels = lines.groupby(["member", "line"])["panel"].transform("nunique")
     return lines.assign(panel=lines["panel"].where(panels == 1, "")).drop_duplicates("member")

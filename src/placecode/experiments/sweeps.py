@@ -110,7 +110,7 @@ def data_name(values: dict[str, Any]) -> str:
 
 
 def data_sets(axes: Sequence[Axis]) -> dict[str, dict[str, Any]]:
-    """Return the data sets by name, each as the values of the axes that change the data."""
+    """Return the data sets by name, as values of the axes that change the data, such as {"noise=1": {"noise": 1.0}}."""
     return {data_name(values): values for _, values in combinations([axis for axis in axes if not axis.of_member])}
 
 

@@ -91,8 +91,8 @@ class _TestSamples:
         """Hide channels of samples, `values` (..., n), and predict them: those with the lowest `mask_scores`, (..., n).
 
         Returns inputs (b, n, w + 1), outputs (e, b, n, w) and targets (e, b, n, w + 1), for e members, b samples in
-        all, n channels and w values per channel (1, or the number of categories). The last value of an input and of a
-        target is 1 if the channel is hidden.
+        all, n channels and w values per channel (1, or the number of categories). The last value of an input is 1 if
+        the channel is hidden or missing, and the last value of a target is 1 if it is hidden.
         """
         mask_ratio = torch.full(values.shape[:-1], float(self.stack.members[0].mask_ratio), dtype=torch.float64)
         masked = self.task.hide(values, mask_scores, mask_ratio.to(values.device))

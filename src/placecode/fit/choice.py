@@ -22,7 +22,7 @@ from placecode.reports import wording
 BLOCKS = 10
 """Number of blocks of consecutive samples for the standard error, since neighbouring samples are correlated."""
 MIN_BLOCKS = 4
-"""If `choose` gets fewer blocks than this (groups or stretches of samples), it uses `BLOCKS` blocks instead."""
+"""If `choose` gets fewer `exchange_blocks` than this, it uses `BLOCKS` blocks of consecutive samples instead."""
 
 
 class Choice(NamedTuple):
@@ -32,7 +32,8 @@ class Choice(NamedTuple):
     why: str
     """Why this sigma was chosen, in one sentence."""
     table: list[dict[str, float]]
-    """One row per sigma, with the keys sigma, error, standard_error and stability."""
+    """One row per sigma, with the keys sigma, error and standard_error (on the validation samples), and stability (how
+    well PEs agree, see `stability`)."""
 
 
 def choose(

@@ -47,7 +47,7 @@ DTYPES = [np.float64, np.float32]
 SETTINGS = ("mask_ratio", "n_halves", "steps", "batch", "width", "layers", "learning_rate", "neighbors", "n_draws")
 """Parameters that are settings of `TableExperiment`, where their names have no "n_"."""
 OPTIONAL = ("n_halves", "steps", "batch", "width", "layers", "learning_rate")
-"""Those in `SETTINGS` for which None stands for a default that depends on the table."""
+"""Parameters in `SETTINGS` that may be None, for a default that depends on the effort or the table."""
 
 
 class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -96,7 +96,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Nearest channels of each channel, the nearest first.
     confidence_ : dict
         "channels" (n,): confidence in the position of each channel; "pairs" (n, n): confidence that two channels are
-        neighbours.
+        neighbours. Both are from 0 to 1, or NaN if unknown.
     p_value_, verdict_, summary_ : float, str, list of str
         P-value of the test against chance (do the channels depend on each other?); "structure found" or "no structure
         found"; and all results in sentences.
@@ -254,7 +254,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             raise BadInput(f"groups must be {allowed}; got {type(groups).__name__}.")
 
     def _sigmas(self) -> dict[str, Any]:
-        """Return the setting `sigmas` that the parameter `sigma` stands for, by name, or nothing if it is "auto"."""
+        """Return {"sigmas": values of the parameter `sigma`}, or an empty dict if it is "auto"."""
         if isinstance(self.sigma, str) and self.sigma == "auto":
             return {}
         try:
@@ -267,7 +267,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return {"sigmas": replace(declarations(TableExperiment)["sigmas"], name="sigma").check(sigmas)}
 
     def _seeds(self, effort: str) -> dict[str, Any]:
-        """Return the settings `seeds` and `data_seed` that `random_state` and `n_seeds` stand for, by name."""
+        """Return the settings `seeds` and `data_seed` by name, as given by `random_state`, `n_seeds` and the effort."""
         is_seed = isinstance(self.random_state, (int, np.integer))
         seed = int(self.random_state if is_seed else check_random_state(self.random_state).randint(2**31 - 1000))
         default_seeds = TableExperiment.scales[effort].get("seeds", TableExperiment.seeds)
@@ -363,7 +363,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 def _mean_output(stack: Stack, inputs: torch.Tensor) -> torch.Tensor:
     """Return the outputs of a stack, averaged over its models, (b samples, n channels, w values).
 
-    `inputs`, (b, n, w + 1), has the w values of each channel and then a mark, which is 1 if the channel is hidden.
+    `inputs`, (b, n, w + 1), has the w values of each channel and then a mark, which is 1 if it is hidden or missing.
     """
     outputs: torch.Tensor = stack(inputs.expand(len(stack.members), *inputs.shape))
     return outputs.mean(0)

@@ -164,7 +164,7 @@ def is_fit(folder: Path) -> bool:
 
 
 def trained_models(experiment: TableExperiment, run: Run) -> dict[float, tuple[list[Member], Tensor]]:
-    """Return, by sigma, the e members (models) trained on all training samples, and their P weights each, (e, P).
+    """Return for each sigma the e members trained on all training samples, and their weights, (e, P), a row per member.
 
     Members that diverged are left out, so a sigma at which all diverged is missing.
     """
@@ -177,7 +177,7 @@ def trained_models(experiment: TableExperiment, run: Run) -> dict[float, tuple[l
 
 
 def _numbers_by_sigma(members: pd.DataFrame) -> dict[float, list[int]]:
-    """Return the numbers (in the run) of the members with each sigma, by increasing sigma."""
+    """Return the numbers (in the run) of the members with each sigma, in increasing order of sigma."""
     return {sigma: members.loc[members["sigma"] == sigma, "member"].tolist() for sigma in sorted(set(members["sigma"]))}
 
 
@@ -331,9 +331,9 @@ def _scores(method: Method, task: TableTask) -> dict[str, float]:
 def _near_share(similarity: np.ndarray, near: np.ndarray) -> Callable[[np.ndarray], float]:
     """Return a function that computes the share of channels whose most similar channel is near.
 
-    `similarity` (n, n) is that of n channels, and `near` (n, n) says which pairs are near. The argument of the function
-    is an order of the channels (n,), by which `near` is permuted first. Channels that are not near any other do not
-    count. The function returns NaN if the similarity is undefined.
+    `similarity` (n, n) is that of n channels, and `near` (n, n) is a mask of the pairs that are near each other. The
+    argument of the function is an order of the channels (n,), by which `near` is permuted first. Channels that are not
+    near any other do not count. The function returns NaN if the similarity is undefined.
     """
     weights, defined = modules.symmetrize(similarity)
     share = modules.nearest(weights)

@@ -48,7 +48,7 @@ VALUES_PER_CHUNK = 1 << 21
 class MaskedSamples:
     """Masked samples of a held-out split, on which predictions of hidden channels are scored.
 
-    The n channels of a sample have N values: one each, or several if samples are windows of time points.
+    The n channels of a sample have N values: one per numeric channel, and one per category of a categorical channel.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class MaskedSamples:
     hidden : ndarray of bool, shape (b, N)
         Which values are hidden from the predictor.
     scored : ndarray of bool, shape (b, n)
-        On which channels its error is measured: those that are hidden, and not missing in the table.
+        Which channels count in the error: those that are hidden, and not missing in the table.
     """
 
     def __init__(self, task: TableTask, split: str, mask_ratio: float, max_samples: int | None = None) -> None:
@@ -229,7 +229,7 @@ def _lasso(covariance: Array, task: TableTask, matrix: Array, test: MaskedSample
 
 def _umap(task: TableTask, axes: list[int]) -> Method | str:
     """Return the result of UMAP, or the reason why it is left out. `axes` is as in `_pca`. Modules are those on
-    which two maps agree, one of every second training sample that is used, and one of the others."""
+    which two maps agree: one of every second value of the channels in the training samples, and one of the others."""
     if find_spec("umap") is None:
         return "left out: pip install 'placecode[umap]'"
     if task.tokens < 5:
@@ -237,13 +237,13 @@ def _umap(task: TableTask, axes: list[int]) -> Method | str:
     count = len(task.splits["train"])
     rows = torch.arange(0, count, max(1, count // MAX_UMAP_SAMPLES))[:MAX_UMAP_SAMPLES]
     values, _ = task.standardize(task.raw_values("train", rows))
-    points = values.permute(1, 0, 2).flatten(1).double().numpy()  # (n, samples)
+    points = values.permute(1, 0, 2).flatten(1).double().numpy()  # (n, samples * w)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import umap  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
         def embed(values: Array, k: int) -> Array:
-            """Return a map of the channels with k axes, (n, k), from their values (n, samples)."""
+            """Return a map of the channels with k axes, (n, k), from one row of values per channel."""
             neighbors = min(10, task.tokens - 1)
             model = umap.UMAP(n_components=k, n_neighbors=neighbors, random_state=0, n_jobs=1, init="random")
             return np.asarray(model.fit_transform(values), dtype=np.float64)
@@ -254,6 +254,6 @@ def _umap(task: TableTask, axes: list[int]) -> Method | str:
 
 
 def _proximity(positions: Array) -> Array:
-    """Return the similarity of all pairs of positions: 1 minus their distance as a share of the largest distance."""
+    """Return the similarity of every two positions, (n, n): 1 minus their distance divided by the largest distance."""
     distances = np.linalg.norm(positions[:, None] - positions, axis=-1)
     return np.asarray(1 - distances / max(float(distances.max()), 1e-12))

@@ -44,14 +44,14 @@ class Point:
     outcome_interval: Interval
     """Mean outcome and its interval over seeds. A model that diverged counts as one that has learned nothing."""
     gap_interval: Interval
-    """Mean difference to the best sigma, paired by seed, and its interval; positive if this sigma is worse."""
+    """How much worse the outcome is than with the best sigma: mean difference, paired by seed, and its interval."""
     n: int
     diverged: int
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Outcome of a setting as a function of sigma. `name` says what is measured, such as "held-out accuracy"."""
+    """Outcome of one kind of model on one task, by sigma. `name` says what is measured, such as "held-out accuracy"."""
 
     name: str
     sign: int
@@ -156,7 +156,7 @@ class Setting:
 
 @cache
 def settings() -> tuple[Setting, ...]:
-    """Read evidence.json once and return all its settings."""
+    """Return the settings of evidence.json: the results of each kind of model on each task. The file is read once."""
     return tuple(parsed(record) for record in json.loads(FILE.read_text())["settings"])
 
 

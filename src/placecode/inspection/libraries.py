@@ -28,7 +28,7 @@ SCALES: dict[str, Callable[[int, int], float]] = {
     "d^-1/2": lambda n, d: float(d**-0.5),
     "(2 / (n + d))^1/2": lambda n, d: float((2 / (n + d)) ** 0.5),  # Glorot's initialization of an n x d table
 }
-"""Functions that compute the standard deviation from the number of tokens n and the width d, by formula."""
+"""Functions that compute the standard deviation from the number of tokens n and the width d. Keys are formulas."""
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,9 @@ GRID = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0)
 DEFAULTS = ("0.02", "1", "d^-1/2")
 """Formulas of the default sigmas of most libraries, as in `placecode.inspection.libraries`."""
 MIN_SHARE = 0.5
-"""A sigma is only recommended if the studied ranges of at least this share of the settings, by weight, include it.
-Neighbouring sigmas belong to the good range if, in addition, they are good in at least this share of those settings."""
+"""A sigma is only recommended if the studied range of at least this share of the settings, by weight, includes it. A
+neighbouring sigma belongs to the good range if this holds for it too, and if it is good in at least this share of the
+settings that include it."""
 MAX_DOUBLINGS = 1.0
 """A recommendation is an extrapolation if a size of the model is more than this many doublings outside the studied
 range."""
@@ -55,18 +56,18 @@ class ModelDescription(Settings):
     goal: str = setting("accuracy", "accuracy, or map for a PE that shows which tokens belong together", choices=GOALS)
 
     def sizes(self) -> dict[str, float]:
-        """Return tokens, width, layers and learning rate by name, if known. They determine the distance to settings."""
+        """Return tokens, width, layers and learning rate by name, if known: the sizes compared in `weight_settings`."""
         sizes = {name: getattr(self, name) for name in ("tokens", "width", "layers", "learning_rate")}
         return {name: value for name, value in sizes.items() if value is not None}
 
 
 @dataclass(frozen=True)
 class WeightedSetting:
-    """A setting of a committed run, with its distance from the user's model and its weight in the recommendation.
+    """A studied setting (kind of model and task), with its distance from the user's model, and its weight.
 
     The sizes of a model are its width, its number of layers and so on (`ModelDescription.sizes`). `distance` is the
-    number of doublings or halvings that lead from the sizes of the user's model to those of the setting. All weights
-    sum to 1.
+    number of doublings or halvings that lead from the sizes of the user's model to those of the setting, summed over
+    the sizes. All weights sum to 1.
     """
 
     setting: Setting
@@ -76,8 +77,8 @@ class WeightedSetting:
 
 @dataclass(frozen=True)
 class SigmaScore:
-    """How well one sigma did in the settings of committed runs. A setting that is more similar to the user's model has
-    a larger weight."""
+    """How well one sigma did in the studied settings (kinds of model and task). A setting that is more similar to the
+    user's model has a larger weight."""
 
     sigma: float
     coverage: float
@@ -105,7 +106,7 @@ class Recommendation:
     weighted_settings: tuple[WeightedSetting, ...]
     """Settings that the recommendation is based on, the nearest first."""
     defaults: dict[str, SigmaScore]
-    """How well the default sigmas of libraries did, by formula."""
+    """How well the default sigmas of libraries did, by formula (see `DEFAULTS`)."""
     score_for_other_goal: SigmaScore
     """How well the recommended sigma did for the other goal."""
     best_for_other_goal: SigmaScore
@@ -120,7 +121,7 @@ class Recommendation:
         return self.score.sigma
 
     def extrapolations(self) -> dict[str, tuple[float, float]]:
-        """Return the studied range (lowest, highest) of every size for which the model is far outside that range."""
+        """Return the sizes of the model that are far outside the studied range, with this range (lowest, highest)."""
         ranges = {}
         for name, value in self.model.sizes().items():
             values = [getattr(item.setting, name) for item in self.weighted_settings]
@@ -149,7 +150,7 @@ class Recommendation:
 
 
 def recommend(model: ModelDescription, settings: Sequence[Setting] | None = None) -> Recommendation:
-    """Recommend a sigma for a model from studied settings, by default those of evidence.json."""
+    """Recommend a sigma for a model from studies of other models (`settings`), by default those in evidence.json."""
     settings = evidence.settings() if settings is None else settings
     weighted, same_family = _relevant_settings(model, model.goal, settings)
     (other_goal,) = (goal for goal in GOALS if goal != model.goal)
@@ -169,12 +170,12 @@ def recommend(model: ModelDescription, settings: Sequence[Setting] | None = None
 
 
 def defaults(tokens: int, width: int) -> dict[str, float]:
-    """Return the default sigmas of most libraries for a model with these sizes, by formula."""
+    """Return the default sigmas of most libraries for a model with these sizes, by formula (see `DEFAULTS`)."""
     return {formula: SCALES[formula](tokens, width) for formula in DEFAULTS}
 
 
 def weight_settings(model: ModelDescription, settings: Sequence[Setting]) -> tuple[WeightedSetting, ...]:
-    """Return settings with their distances from the model and their weights, the nearest setting first.
+    """Return studied settings with their distances from the model and their weights, the nearest setting first.
 
     The distance of a setting is the number of doublings between its sizes and those of the model, summed over sizes.
     The weight of a task halves with every doubling between the model and the task's nearest setting. The settings of a
@@ -198,7 +199,10 @@ def weight_settings(model: ModelDescription, settings: Sequence[Setting]) -> tup
 
 
 def score_sigma(sigma: float, weighted: Sequence[WeightedSetting], goal: str) -> SigmaScore:
-    """Return how well one sigma did for a goal, as weighted means over the settings whose studied range includes it."""
+    """Return how well a sigma did for a goal, "accuracy" or "map".
+
+    Means are weighted, and taken over the settings whose studied range includes the sigma.
+    """
     covered = good = lost = 0.0
     for item in weighted:
         curve = item.setting.curve(goal)
@@ -214,7 +218,7 @@ def score_sigma(sigma: float, weighted: Sequence[WeightedSetting], goal: str) ->
 def best_is_smallest(setting: Setting, goal: str) -> bool:
     """Return whether, for the goal "map", only the smallest studied sigma of a setting is good, but GRID goes lower.
 
-    Then even smaller sigmas may be better, and the setting does not show which sigma is best. The result is False for
+    If so, even smaller sigmas may be better, and the setting does not show which sigma is best. The result is False for
     the goal "accuracy", and if the models have not learned.
     """
     curve = setting.curve(goal)
@@ -298,10 +302,10 @@ class HeldOutResult:
 def cross_validate(
     settings: Sequence[Setting], goal: str = "accuracy", whole_task: bool = False
 ) -> Iterator[HeldOutResult]:
-    """Cross-validate the recommendation: for every setting, recommend a sigma from the other settings.
+    """Cross-validate the recommendation: for every studied setting, recommend a sigma from the other settings.
 
     With `whole_task`, all settings of the same task are held out too, as if the task had not been studied. Settings
-    whose models have not learned are skipped. Yields one result per setting.
+    whose models have not learned are skipped. Yields one result per setting that is not skipped.
     """
     for studied in settings:
         curve = studied.curve(goal)

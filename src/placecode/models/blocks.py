@@ -81,7 +81,7 @@ class Attention(nn.Module):
         self.out = Linear(members, width, width)
 
     def forward(self, x: Tensor, encoding: Encoding, block: int, at: slice, capture: Capture | None) -> Tensor:
-        """Return the output of attention on x, (e, b, n, d), at the query positions `at`, (e, b, m, d).
+        """Return the output of attention on x, (e, b, n, d), for the m tokens `at`: (e, b, m, d).
 
         `block` is the index of the block, which the encoding may depend on. `capture` receives the attention weights.
         """
@@ -115,7 +115,10 @@ class Attention(nn.Module):
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, encoding: Encoding, block: int, at: slice, capture: Capture | None
     ) -> Tensor:
-        """Return the mean of the values v, (e, b, h, n, c), weighted by attention, for each query: (e, b, h, m, c)."""
+        """Return the attention-weighted mean of the values v for each of m queries q, in the shape of q.
+
+        q has shape (e, b, h, m, c), and k and v have shape (e, b, h, n, c).
+        """
         bias, mask = encoding.bias(q, block, at), encoding.mask(k.shape[-2], at)
         needs_weights = capture is not None or torch.is_grad_enabled()
         if self.fused and not needs_weights and bias is None and mask is None and k.shape[-2] >= MIN_FUSED_TOKENS:
@@ -152,7 +155,7 @@ class Block(nn.Module):
         return F.gelu(self.down(F.gelu(self.up(x))))
 
     def forward(self, x: Tensor, encoding: Encoding, block: int, at: slice, capture: Capture | None) -> Tensor:
-        """Return the output of the block for x, (e, b, n, d), at the query positions `at`, (e, b, m, d)."""
+        """Return the output of the block with this index for x, (e, b, n, d), at the m tokens `at`: (e, b, m, d)."""
         if self.pre:
             x = x[:, :, at] + self.attention(self.norm_1(x), encoding, block, at, capture)
             x = x + self.mlp(self.norm_2(x))

@@ -91,7 +91,7 @@ class Stack(nn.Module):
     dropout_keys: Tensor
     """Random keys of the dropout masks, (e,)."""
     gain: Tensor | None
-    """Factor by which the outputs of each member are multiplied, broadcastable to them. None if all factors are 1."""
+    """Factor for the outputs of each member, with the number of axes of the outputs. None if all factors are 1."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class Stack(nn.Module):
                 target.copy_((bound * (2 * unit - 1))[seed_index].view(target.shape))
 
     def _flatten(self) -> None:
-        """Copy all parameters into a new array `flat`, those of the encoding last, and make them views of this."""
+        """Copy all parameters into a new array `flat`, those of the encoding last. Make the parameters views of it."""
         vectors = list(self.encoding.parameters())
         weights = [p for p in self.parameters() if all(p is not vector for vector in vectors)]
         self.ordered = weights + vectors
@@ -208,7 +208,7 @@ class Stack(nn.Module):
         return self.flat.dtype == torch.float32 and kernels.available(self.flat.device)
 
     def views(self, flat: Tensor) -> list[Tensor]:
-        """Split an array with the columns of `flat`, (e, P), into one view per parameter, in the order of `ordered`."""
+        """Split an array with the columns of `flat`, (e, P), into one view per parameter in the list `ordered`."""
         columns = zip(self.ordered, self._columns[:-1], strict=True)
         return [flat[:, first : first + p[0].numel()].view(p.shape) for p, first in columns]
 
@@ -320,8 +320,8 @@ class Stack(nn.Module):
         return activations
 
     def with_noise(self, x: Tensor, noise: Tensor, first_row: int = 0) -> Tensor:
-        """Return the outputs at evaluation, as `forward` does, with `noise` added to the embeddings, (e, b, n, d), or
-        to the input of each block, (l, e, b, n, d)."""
+        """Return the outputs at evaluation, as `forward` does, with noise added. `noise` of shape (e, b, n, d) is added
+        to the embeddings, and `noise` of shape (l, e, b, n, d) to the inputs of the l blocks."""
         with torch.no_grad():
             return self._forward(self._with_member_axis(x), None, None, first_row, noise)
 
@@ -353,7 +353,7 @@ class Stack(nn.Module):
         return self.amplified(self.answer(x))
 
     def encoding_at(self, block: int) -> encodings.Encoding:
-        """Return the encoding of a block. With the placement "input", it has no effect in blocks after the first."""
+        """Return the encoding of a block. With placement "input", blocks after the first have one without effect."""
         return self.encoding if block == 0 or self.members[0].placement == "every" else self.no_encoding
 
     def amplified(self, outputs: Tensor) -> Tensor:

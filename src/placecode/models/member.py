@@ -1,7 +1,7 @@
 """The specification of one model (a member), with checks, and grids of such specifications.
 
-A member has all hyperparameters of a model: its encoding, its architecture, and its training, such as the learning rate
-or Adam's epsilon. Those that experiments offer as settings are declared in its base class, `ModelSettings`.
+A member has all hyperparameters of a model: encoding, architecture, and training, such as the learning rate or Adam's
+epsilon. Its base class `ModelSettings` declares those that experiments offer as settings.
 
 >>> grid(Member(width=32), sigma=[0.1, 2.0], seed=range(3))[0]
 Member(placement='every', width=32, ..., encoding='learned', sigma=0.1, seed=0, ...)
@@ -31,9 +31,9 @@ STARTS = ("normal", "uniform", "zero", "true", "centred", "axes")
 - zero: all zeros.
 - true: sines and cosines of the true positions, rescaled to a root mean square of sigma.
 - centred: as "true", but with the mean over the tokens subtracted before rescaling.
-- axes: the PE of a token on a grid is the sum of a random vector of its row and one of its column, so tokens of one row
-  share one of the two vectors. In general there is one vector per axis and coordinate. The sum has a standard deviation
-  of sigma.
+- axes: every row and every column of a grid of tokens gets a random vector, and the PE of a token is the sum of the
+  vectors of its row and its column. For other positions, there is one vector per axis and coordinate. The sum has a
+  standard deviation of sigma.
 """
 POSITION_STARTS = ("true", "centred", "axes")
 """The values in `STARTS` that require known positions of the tokens and an encoding with one vector per token."""
@@ -52,7 +52,7 @@ DONOR_STARTS = (
 - donor: the donor's PE after training.
 - shuffled: as "donor", with the tokens in random order.
 - donor-untrained: the donor's PE before training.
-- donor-size: the donor's PE before training, with each block rescaled to its root mean square after training.
+- donor-size: the donor's PE before training, in each block rescaled to the root mean square it has after training.
 - rescaled, rescaled-shuffled: as "donor" and "shuffled", rescaled to a root mean square of sigma.
 - resized, resized-shuffled: as "rescaled" and "rescaled-shuffled", but first interpolated from the donor's grid of
   tokens to this member's grid, which may have another size.
@@ -65,11 +65,11 @@ NON_SETTING_COLUMNS = (
     "member", "seed", "donor", "role", "label",
     "state", "diverged_at", "diverged_by", "settled_epoch", "zero_loss_epoch",
 )  # fmt: skip
-"""Columns of `members.parquet` that are not settings of the model: they identify the member, or say how its training
-ended."""
+"""Columns of `members.parquet`, the table of the members of a run, that are not settings of the model. They identify
+the member or say how its training ended."""
 ROLES = ("swept", "reference", "donor", "control")
-"""Values of `Member.role`, what a member is for: it is part of the sweep, serves for comparison (reference), gives its
-PE to other members (donor), or is a control that should show no effect."""
+"""Values of `Member.role`. A member is part of the sweep (swept), serves for comparison (reference), gives its PE to
+other members (donor), or should show no effect (control)."""
 FIRST_COLUMNS = ("encoding", "sigma", "seed", "start", "donor", "learn")
 """Fields that come first in `Member.record`, and therefore in tables of members."""
 NORMS = ("post", "pre")
@@ -121,7 +121,7 @@ class InitialPE:
     Parameters
     ----------
     array : array-like, shape (n, d) or (l, n, d)
-        One vector per token, the same for all blocks (n, d) or different for each block (l, n, d).
+        A vector of d features for each of n tokens, the same in all blocks or different in each of l blocks.
 
     Attributes
     ----------
@@ -217,8 +217,8 @@ class Member(ModelSettings):
     """Initial values of the PE: a name in `STARTS`, a name in `DONOR_STARTS` (copied from the member `donor`), or an
     array, which becomes an `InitialPE`."""
     donor: int | None = None
-    """Index in the experiment of the donor, the member whose PE is copied. Required if `start` is in `DONOR_STARTS`,
-    otherwise None. A donor cannot have a donor itself."""
+    """Index of the donor, the member whose PE is copied, in the list of members of the experiment. Required if `start`
+    is in `DONOR_STARTS`, otherwise None. A donor cannot have a donor itself."""
     learn: bool = True
     """Whether a learned PE is trained. If False, it stays at its initial values."""
     options: Options = field(default_factory=Options)
@@ -267,8 +267,8 @@ class Member(ModelSettings):
         compare=False,
     )
     label: str = field(default="", compare=False)
-    """Name of the member's setting in legends and tables. It contains neither the seed, nor sigma if sigma is an axis
-    of the figure. It does not affect training."""
+    """Name in legends and tables, such as "2d-fixed". Members that differ only in seed have the same label, and those
+    that differ in sigma too if sigma is an axis of the figure. It does not affect training."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -42,7 +42,7 @@ def listed(items: Sequence[str]) -> str:
 
 
 def list_separator(loop: Any) -> str:
-    """Return the separator before an item of a template's loop, so that items read "a, b and c"."""
+    """Return the separator before an item, so that items read "a, b and c". `loop` is the loop variable of Jinja2."""
     return "" if loop.first else " and " if loop.last else ", "
 
 
@@ -67,7 +67,7 @@ def one_line(text: str) -> str:
 
 
 def environment(folder: Path, trim: bool = True) -> jinja2.Environment:
-    """Return a Jinja2 environment for the plain-text templates in a folder, with the functions above.
+    """Return a Jinja2 environment for the plain-text templates in a folder, which can use the functions above.
 
     With `trim`, a line that holds only a block tag such as `{% if %}` leaves no empty line in the output. A template
     that uses an undefined name raises an error.
@@ -89,7 +89,7 @@ def environment(folder: Path, trim: bool = True) -> jinja2.Environment:
 
 @functools.cache
 def _reports(trim: bool = True) -> jinja2.Environment:
-    """Return the environment of the templates of reports, made once."""
+    """Return the `environment` of the templates of reports, made once for each value of `trim`."""
     return environment(TEMPLATES, trim)
 
 
@@ -121,10 +121,10 @@ def sections(template: str, **numbers: Any) -> dict[str, list[str]]:
 
 
 def caption(key: str, **values: Any) -> tuple[str, str]:
-    """Render and return the title and the caption of a figure or table; a part that the entry lacks is empty.
+    """Return the title and the caption of a figure or table, rendered from an entry of captions.toml.
 
-    `key` is the page and the name of an entry of captions.toml, such as "latin.accuracy". `values` are the variables of
-    its templates.
+    `key` is the page and the name of the entry, such as "latin.accuracy", and `values` are the variables of the entry.
+    If the entry has no title or no caption, an empty text is returned for it.
     """
     page, _, name = key.partition(".")
     texts = (_captions()[page][name].get(part, "") for part in ("title", "caption"))

@@ -39,7 +39,8 @@ MEMBER_VALUES = {
     "start": {"taken": "donor", "before": "donor-untrained", "sized": "donor-size"},
     "diverged_by": {"origin": "donor"},
 }
-"""Former values of fields and columns (by their present names), mapped to the present ones."""
+"""Former values mapped to the present ones, by the present name of the field of members or column of members.parquet
+that has these values."""
 
 
 def former_fields(experiment: str) -> dict[str, str]:
@@ -54,19 +55,19 @@ def current_fields(experiment: str, fields: Mapping[str, Any]) -> dict[str, Any]
 
 
 def current_task(task: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the description of a task in config.json with the present names. The description of several data sets has
-    under "parts" one description for each of them."""
+    """Return the description of a task in config.json with the present names of settings. If the task has several data
+    sets, the entry "parts" maps the name of each to its description."""
     if "parts" in task:
         return {**task, "parts": {name: current_task(part) for name, part in task["parts"].items()}}
     return {"eval_mask_ratios" if name == "ratios" else name: value for name, value in task.items()}
 
 
 def current_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row of summary.json with the present names and values of the fields of members."""
+    """Return a row of summary.json in which fields of members have their present names and values."""
     renamed = {MEMBER_FIELDS.get(name, name): value for name, value in row.items()}
     return {name: MEMBER_VALUES.get(name, {}).get(value, value) for name, value in renamed.items()}
 
 
 def current_members(members: pd.DataFrame) -> pd.DataFrame:
-    """Return a table of members with the present names of its columns, and their present values."""
+    """Return a table of members in which columns and values have their present names."""
     return members.rename(columns=MEMBER_FIELDS).replace(MEMBER_VALUES)

@@ -22,7 +22,7 @@ from placecode.runs.tables import set_roles_and_labels, with_later_columns
 from placecode.runs.write import Folder, differences, with_rows
 
 MOVEMENT = ("moved", "moved_relative")
-"""Analyses of how far a member's PE moved in training. They are inaccurate when computed in half precision."""
+"""Names of the analyses of how far a PE moved in training. They are inaccurate when computed in half precision."""
 
 SLIMMED = "slimmed"
 """Name of the entry of environment.json that says what was left out of a small copy of a run."""
@@ -31,9 +31,9 @@ FIT_FILES = ("fit.json", "fit.safetensors", "map.csv")
 """Files that only a fit of a user's table has, besides those of every run."""
 
 Shapes = Mapping[str, Mapping[str, Any]]
-"""Shape of each data set of a run, by its name; see `shapes_of`."""
+"""Sizes and token positions of each data set of a run, by the name of the data set; see `shapes_of`."""
 Compare = Callable[[pd.DataFrame, Mapping[str, Tensor], Shapes, int], Sequence[Mapping[str, Any]]]
-"""Type of `Experiment.compare`, which returns rows of the analysis table that need several members."""
+"""Type of `Experiment.compare`, which returns those rows of the analysis table that compare several members."""
 
 
 def merge(
@@ -44,14 +44,31 @@ def merge(
     specs: Sequence[Member] | None = None,
     fields: Callable[[Run], Mapping[str, Any]] | None = None,
 ) -> Run:
-    """Merge finished runs of different members (models) of one experiment into the folder `out`, and return the run.
+    """Merge finished runs of different members (models) of one experiment into one run.
 
-    With `force`, an existing run in `out` is deleted first. `compare` is `Experiment.compare`, which repeats the
-    analyses that need several members, now with the members of all runs. If a run is a small copy (`slim`), analyses of
-    how far a PE moved are not repeated, since its arrays have less precision than those from which the existing values
-    were computed. `specs` are all members of the experiment, in order. The merged run takes roles and labels from them,
-    since earlier versions recorded other labels or none. `fields` returns all settings of a piece, also those that did
-    not exist yet when it was run (`Experiment.fields`).
+    Parameters
+    ----------
+    paths : sequence of Path
+        Folders of the runs.
+    out : Path
+        Folder of the merged run.
+    force : bool, default=False
+        Delete an existing run in `out` first.
+    compare : callable, optional
+        `Experiment.compare`. It repeats the analyses that need several members, now with the members of all runs.
+        Analyses of how far a PE moved are not repeated if a run is a small copy (`slim`): the existing values were
+        computed from arrays of higher precision.
+    specs : sequence of Member, optional
+        All members of the experiment, in order. The merged run takes roles and labels from them, since earlier versions
+        recorded other labels or none.
+    fields : callable, optional
+        `fields(run)` must return all settings of a run to merge, also those that did not exist yet when it was made
+        (`Experiment.fields`).
+
+    Returns
+    -------
+    Run
+        The merged run.
     """
     pieces = [finished_run(path) for path in paths]
     if fields is not None:
@@ -106,15 +123,32 @@ def slim(
     seeds: Sequence[int] | None = None,
     arrays: Sequence[str] | None = None,
 ) -> Run:
-    """Copy a finished run to the folder `out`, without weights and with arrays in half precision, and return the copy.
+    """Make a small copy of a finished run, without weights and with arrays in half precision.
 
     At evaluations between the first and the last, metrics of single conditions (such as classes of puzzles) are left
-    out if there is a metric over all examples. The rest of the tables and the summary are copied in full. With `seeds`,
-    only the arrays of members with these seeds are copied. With `arrays`, only arrays of these kinds are copied, such
-    as "pe_end"; "pe_end:seed=0" selects those of members with this value in members.parquet. Arrays that describe the
-    data are always copied. If the run is a fit of a user's table, arrays of members are copied only as they were after
-    training, and in full precision, because the map is computed from them. The entry "slimmed" of environment.json says
-    what was left out. With `force`, an existing run in `out` is deleted first.
+    out if there is a metric over all examples. The rest of the tables and the summary are copied in full. Arrays that
+    describe the data are always copied. If the run is a fit of a user's table, arrays of members are copied only as
+    they were after training, and in full precision, because the map is computed from them. The entry "slimmed" of
+    environment.json says what was left out.
+
+    Parameters
+    ----------
+    path : Path
+        Folder of the run.
+    out : Path
+        Folder of the copy.
+    force : bool, default=False
+        Delete an existing run in `out` first.
+    seeds : sequence of int, optional
+        Copy only the arrays of members with these seeds.
+    arrays : sequence of str, optional
+        Copy only arrays of these kinds, such as "pe_end". "pe_end:seed=0" selects the arrays of members with this value
+        in members.parquet.
+
+    Returns
+    -------
+    Run
+        The copy.
     """
     run = finished_run(path)
     if run.path.resolve() == out.resolve():
@@ -156,7 +190,7 @@ def slim(
 
 
 def _selected(selectors: Sequence[str], names: Collection[str], members: pd.DataFrame) -> set[str]:
-    """Return the array names that any selector selects. Raise BadInput if a selector selects none.
+    """Return those of the array names `names` that any selector selects. Raise BadInput if a selector selects none.
 
     A selector is KIND, such as "pe_end", or KIND:COLUMN=VALUE for members with this value in the table `members`.
     """
@@ -188,7 +222,7 @@ def _is_value(value: Any, text: str) -> bool:
 
 
 def _thinned(metrics: pd.DataFrame) -> pd.DataFrame:
-    """Return metrics without those of single conditions at evaluations between a member's first and last.
+    """Return a table of metrics without rows of single conditions at evaluations between a member's first and last.
 
     A condition is a subset of the examples. Rows are kept if there is no metric over all examples (condition "all").
     """

@@ -58,7 +58,8 @@ TENSORS = ("arrays.safetensors", "weights.safetensors")
 MEASURE = ("split", "condition", "metric")
 """Entries of a row of summary.json that say what was measured."""
 STATISTICS = ("mean", "std", "n", "diverged")
-"""Entries of a row of summary.json with its numbers. The other entries, except MEASURE, are the setting."""
+"""Entries of a row of summary.json that are results. Entries neither here nor in MEASURE are fields of members, such as
+sigma."""
 CONFIG_KEYS = {
     "experiment": str,
     "scale": str,
@@ -138,7 +139,8 @@ class Run:
     def analysis(self) -> pd.DataFrame:
         """Table of analyses, with columns member, step, block, analysis, target, value.
 
-        Step 0 is before training. Block -1 stands for all blocks side by side, and -2 for the mean over blocks.
+        Step 0 is before training. Block -1 stands for all blocks side by side, and -2 for the mean over blocks. The
+        target is a detail of the analysis, such as the encoding that a PE is compared with, and may be empty.
         """
         table = self._table("analysis.parquet")
         return table.assign(target=_renamed(table["target"])) if self._has_old_split else table
@@ -275,7 +277,7 @@ class Run:
 
 
 _OLD_SPLIT = re.compile(r"^validation\b")
-"""The name of the split "ood" in formats before 3: a split, or the first word of a target or condition."""
+"""Pattern of the former name of the split "ood", in names of splits and at the start of targets and conditions."""
 
 
 def _renamed(column: pd.Series) -> pd.Series:
@@ -284,23 +286,24 @@ def _renamed(column: pd.Series) -> pd.Series:
 
 
 def _renamed_keys(value: Any) -> Any:
-    """Return a copy of nested dicts in which the key "validation" is "ood"; any other value is returned unchanged."""
+    """Return a copy of nested dicts in which the key "validation" is replaced by "ood". Other values are unchanged."""
     if not isinstance(value, dict):
         return value
     return {"ood" if name == "validation" else name: _renamed_keys(part) for name, part in value.items()}
 
 
 def shape_of(config: Mapping[str, Any], data: str) -> dict[str, Any]:
-    """Return the description of a data set in config.json of a run, as a dict: its numbers of tokens, features, outputs
-    and worlds (data sets of one seed each), its read-out ("last" or "token"), and the positions of its tokens.
+    """Return the description of a data set from `config`, the content of config.json of a run.
 
-    `data` is the name of the data set, "" if the run has only one.
+    The keys are tokens, features, outputs, worlds (numbers), readout (such as "last"), and positions (coordinates of
+    the tokens, or None). A world is the data of one seed. `data` is the name of the data set, "" if the run has only
+    one.
     """
     return dict(config.get("shapes", {}).get(data, config["shape"]))
 
 
 def shapes_of(config: Mapping[str, Any], members: pd.DataFrame) -> dict[str, dict[str, Any]]:
-    """Return the shapes (see `shape_of`) of all data sets of a run, by the name of the data set."""
+    """Return the descriptions (see `shape_of`) of all data sets of a run, by the name of the data set."""
     names = members["data"].unique() if "data" in members else [""]  # the column is missing in older runs
     return {data: shape_of(config, data) for data in config.get("shapes", names)}
 

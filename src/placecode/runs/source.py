@@ -98,9 +98,9 @@ def recorded_sources(environment: Mapping[str, Any]) -> list[str]:
 
 
 def _unmerged_environments(environment: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the environments of the runs that a run was merged from, also if these were merged themselves.
+    """Return the environment of a run as a list with one entry or, for a merged run, those of the runs it comes from.
 
-    If the run was not merged, the list has only its own environment.
+    If one of these was merged itself, its entry is replaced by those of the runs that it comes from.
     """
     pieces = environment.get("pieces")
     if not isinstance(pieces, Mapping):

@@ -64,10 +64,11 @@ def summarize(
 
 
 def compact(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the rows of a summary in less space, which `Run.summary` undoes.
+    """Return the rows of a summary in a form that takes less space. `Run.summary` restores the rows.
 
-    The result has `settings` and `measures` (split, condition, metric), each once, and `values`, a list for each row:
-    the index of its setting, the index of its measure, mean, std, n and diverged.
+    The result has three lists. `measures` has each combination of split, condition and metric once, and `settings` each
+    combination of the fields of members, such as sigma. `values` has a list for each row: index in `settings`, index in
+    `measures`, mean, std, n and diverged.
     """
     settings: dict[str, int] = {}
     measures: dict[str, int] = {}
@@ -81,8 +82,8 @@ def compact(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _baseline_rows(baselines: pd.DataFrame, names: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield one row for each variant of the data, baseline, split, condition and metric, with the mean and spread over
-    worlds (the data of one seed each). `names` are the columns of settings that the row must have."""
+    """Yield one row for each data set, baseline, split, condition and metric, with mean and standard deviation over
+    worlds (the data of one seed each). `names` are the fields of members that the rows of other results have."""
     keys = ["data", "baseline", "split", "condition", "metric"]
     for (data, name, split, condition, metric), group in baselines.groupby(keys, sort=False):
         fields = {"encoding": f"baseline:{name}", "data": data}

@@ -20,7 +20,7 @@ def spec_of(row: pd.Series) -> Member:
 class TrainingOutcome:
     """How the training of a member ended. Each field is also a column of members.parquet.
 
-    Steps and epochs are -1 if what they record did not happen.
+    Steps and epochs are -1 if the member did not diverge, settle or stop because of a loss of 0.
     """
 
     diverged_at: int = -1
@@ -59,7 +59,7 @@ def member_table(
 
 
 def with_later_columns(members: pd.DataFrame) -> pd.DataFrame:
-    """Return a table of members of an older run with the columns that it lacks, filled with their default values."""
+    """Return a table of members with the columns that an older run lacks, filled with their default values."""
     default = {**Member().record(), **asdict(TrainingOutcome())}
     missing = {name: value for name, value in default.items() if name not in members}
     table = members.assign(**{name: math.nan if value is None else value for name, value in missing.items()})

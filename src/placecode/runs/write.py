@@ -199,8 +199,8 @@ class Folder:
         """Write the results to the files that the module's docstring lists, delete the checkpoints and return the run.
 
         Each argument goes to the file of its name. `arrays` and `weights` are tensors by name. No file is written for
-        an argument that is None, or for `baselines` without rows. The exception is `summary`: if it is None, it is
-        computed from the tables. It is written last, since it marks the run as finished.
+        an argument that is None, or for `baselines` without rows. A `summary` of None is computed from the tables.
+        The summary is written last, since it marks the run as finished.
         """
         members = members.sort_values("member", ignore_index=True)
         metrics, analysis = _by_member(metrics), _by_member(analysis)

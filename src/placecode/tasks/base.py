@@ -30,8 +30,8 @@ class Split:
     targets: Tensor
     """Correct outputs, (N, ...)."""
     conditions: tuple[str, ...] | None = None
-    """Condition of each example, such as its class of difficulty, (N,). Metrics are averaged per condition. None if
-    there are no conditions."""
+    """Condition of each example, (N,), or None. A condition is the name of a subset of examples, such as a class of
+    puzzles. Metrics are averaged over each subset separately."""
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -47,7 +47,7 @@ class Split:
 
 
 class MemberLike(Protocol):
-    """The fields of a model to train, `models.member.Member`, that a task may use. Tasks must not import models."""
+    """Protocol of a member (`models.member.Member`, which tasks must not import) with the fields that tasks use."""
 
     @property
     def seed(self) -> int: ...
@@ -74,15 +74,16 @@ class Task:
     splits: Mapping[str, Split]
     """Splits of the data by name. One of them is "train"."""
     positions: np.ndarray | None = None
-    """True coordinates of the tokens, (n, k), or None if they are not known."""
+    """True coordinates of the n tokens in k dimensions, (n, k), or None if they are not known."""
     labels: np.ndarray | None = None
-    """True groups of the tokens, (n,), or None if they are not known."""
+    """True group of each token, (n,), or None if the groups are not known."""
     token_names: tuple[str, ...] = ()
     """Names of the tokens, (n,), or empty if they have none."""
     conditions: tuple[str, ...] = ()
-    """Names of the conditions in the order in which reports show them. If empty, the names in the data are sorted."""
+    """Names of the conditions (subsets of examples, see `Split`) in the order in which reports show them. If empty, the
+    conditions that occur in the data are shown in alphabetical order."""
     pooled: bool = True
-    """Whether metrics are also averaged over the examples of all conditions. The mean has the condition "all"."""
+    """Whether metrics are also averaged over all examples. This mean is recorded with the condition "all"."""
     stochastic_batches: bool = False
     """Whether training batches depend on random numbers, so that an example differs each time it is read."""
 
@@ -133,31 +134,31 @@ class Task:
         raise NotImplementedError
 
     def for_data_set(self, name: str) -> Task:
-        """Return the task on which members (models) with the value `name` in their field `data` are trained: this one.
+        """Return the task for members whose field `data` is `name`. By default, return this task.
 
-        Only `TaskCollection`, which holds several tasks, returns another one: its task with this name.
+        Only `TaskCollection`, which contains several tasks, returns another task: the one named `name`.
         """
         return self
 
     def bind(self, members: Sequence[MemberLike]) -> Self:
-        """Return the task for the members of one stack. By default it is this one, with the same data for all members.
+        """Return a task that makes batches for the members of one stack. By default, return this task unchanged.
 
-        A task whose batches depend on the members, for example on their seeds, returns a copy that stores what it needs
-        of them.
+        A task whose batches depend on the members returns a copy that stores what it needs, for example their seeds.
         """
         return self
 
     def row_count(self, split: str) -> int:
-        """Return the number of rows of an evaluation on `split`. Every row gives one value of each metric per member.
+        """Return the number of rows of an evaluation on `split`. A row is one evaluation of one example.
 
-        By default there is one row for each example. A task may evaluate an example several times.
+        By default there is one row for each example. A task may evaluate an example several times, in several rows.
         """
         return len(self.splits[split])
 
     def row_conditions(self, split: str) -> Sequence[str] | None:
-        """Return the condition of each row of an evaluation on `split`, or None if there are no conditions.
+        """Return the condition of each row of an evaluation on `split` (see `row_count`), or None.
 
-        Conditions, such as classes of difficulty, are subsets of the rows over which metrics are averaged separately.
+        A condition is the name of a subset of the rows, such as a class of puzzles. Metrics are averaged over each
+        subset separately.
         """
         return self.splits[split].conditions
 
@@ -168,7 +169,8 @@ class Task:
         ----------
         split : str
         rows : Tensor of int64, shape (e, b)
-            In training, the indices of each member's examples. At evaluation, indices of rows (see `row_count`).
+            In training, indices of b examples for each of the e members. At evaluation, indices of rows (see
+            `row_count`).
         step : int or Tensor, optional
             Training step, used only if training batches are random (`stochastic_batches`). None at evaluation.
 
@@ -197,9 +199,8 @@ class Task:
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """Compute the metrics of each member for each example of a batch.
 
-        Every evaluation averages the metrics over the examples of each condition (`Split.conditions`, such as the class
-        of a puzzle). The means are written to metrics.parquet in the run folder, with the keys of the returned dict in
-        the column `metric`.
+        Every evaluation averages the metrics over the examples of each condition (see `Split.conditions`). The means
+        are written to metrics.parquet in the run folder, with the keys of the returned dict in the column `metric`.
 
         Parameters
         ----------

@@ -99,7 +99,7 @@ class Brain(Masked):
     partner : ndarray of int, shape (n,)
         Index of the same region in the other hemisphere, or -1 if there is none.
     label_names : tuple of str
-        Names of the networks that `labels` index.
+        Names of the networks. `labels` are indices into this tuple.
     partitions : dict of str to Partition
         Known networks of the regions, by name of the partition ("yeo7", ...). Learned positional encodings (PEs) are
         compared with them.
@@ -192,7 +192,8 @@ class Brain(Masked):
     ) -> None:
         """Set `token_names`, `positions`, `labels`, `label_names`, `partner`, `atlas` and `terms` of the regions.
 
-        `regions` is the number of regions, and `names` are their names, or empty. The other parameters are settings.
+        `regions` is the number of regions, and `names` are their names, or empty. The other parameters are fields of
+        `BrainSettings`.
         """
         partition = networks if isinstance(networks, str) and networks in atlases.NETWORKS else None
         if names:
@@ -230,9 +231,9 @@ class Brain(Masked):
         self.partner: np.ndarray = atlases.partners(self.token_names)
 
     def _known_networks(self, partitions: Sequence[str] | None, max_distance: float) -> dict[str, atlases.Partition]:
-        """Return the known networks with which PEs are compared, by the name of the partition.
+        """Return the partitions (known networks of the regions) with which PEs are compared, by name.
 
-        The parameters are settings. The terms of use of the partitions are added to `terms`.
+        The parameters are fields of `BrainSettings`. The terms of use of the partitions are added to `self.terms`.
         """
         if isinstance(partitions, str):
             raise must_be("partitions", f"a list of {', '.join(atlases.NETWORKS)}", partitions)
@@ -269,9 +270,9 @@ class Brain(Masked):
 
 
 def _read_by_name(path: str | Path, names: Sequence[str]) -> np.ndarray:
-    """Return the values of a table with one row per region, in the order of the region names `names`.
+    """Read a table file with one row per region, and return its values in the order of `names`, the region names.
 
-    If the table has no region names, or `names` is empty, the rows keep their order in the file.
+    If the file has no region names, or `names` is empty, the rows keep their order.
     """
     table = read_table(path)
     if table.orientation != "region-time" or not table.names or not names:

@@ -1,4 +1,4 @@
-"""`TaskCollection`: several tasks for one experiment, for example with different noise. A model trains on one."""
+"""`TaskCollection`: several tasks for one experiment, for example with different noise. Each model trains on one."""
 
 from __future__ import annotations
 

@@ -21,9 +21,8 @@ Values = npt.NDArray[np.float32]
 
 VALUES_PER_CHUNK = 1 << 22  # maximum number of values that are read at once
 MIN_EXTRA_BITS = 20
-"""Number of bits that protect against false warnings of copied samples. There is a warning only if the entropy of a
-sample exceeds, by this number, the entropy at which one pair of samples of the table is expected to be equal by
-chance."""
+"""Margin, in bits, that prevents false warnings of copied samples. Copies are searched only if the entropy of a sample
+exceeds by this margin the entropy at which one pair of samples of the table is expected to be equal by chance."""
 TOO_LITTLE = "vary too little for their size, which may be taken off first"
 """Part of messages about channels with a standard deviation that is tiny relative to the mean."""
 MIN_RELATIVE_DEVIATION = 1e-7
@@ -33,9 +32,9 @@ because such a variation can be due to rounding."""
 
 @dataclass(frozen=True)
 class Columns:
-    """The n columns of a table that vary, which become the channels, and the numbers that standardize them.
+    """The n channels of a table, which are the columns that vary, and the numbers that standardize their values.
 
-    Each sample has, for a numerical channel, one value or, for a categorical channel, a one-hot vector. Both are padded
+    In each sample, a numerical channel has one value, and a categorical channel has a one-hot vector. Both are padded
     to `width` values, the length of the longest vector. A standardized value is (value - shift) / scale.
     """
 
@@ -44,8 +43,8 @@ class Columns:
     shift: Values
     """Mean of a numerical channel, or frequency of each value of a categorical one, in training samples, (n, width)."""
     scale: Values
-    """Standard deviation of a numerical channel, or the square root of the summed variances of the elements of the
-    one-hot vector of a categorical one, in training samples, (n, width)."""
+    """Standard deviation of each channel in training samples, (n, width). For a categorical channel, this is the square
+    root of the sum of the variances of all elements of the one-hot vector."""
 
     @property
     def width(self) -> int:
@@ -54,7 +53,7 @@ class Columns:
 
     @property
     def used(self) -> npt.NDArray[np.bool_]:
-        """Mask, (n, width), of the values of each token that its channel uses. The others are padding."""
+        """Mask of the values of each token, (n, width), which is False where a value is only padding."""
         return np.arange(self.width) < np.maximum(self.levels, 1)[:, None]
 
 
@@ -113,7 +112,7 @@ def column_statistics(
 
 
 def _warn_left_out(columns: npt.NDArray[np.int64], names: Sequence[str], singular: str, plural: str) -> None:
-    """Warn that `columns` (indices) are left out, if there are any. The reason is a clause for one or for several."""
+    """Warn that `columns` (indices) are left out. `singular` and `plural` are the reason, for one column or several."""
     if len(columns):
         text = f"a channel is left out, since {singular}"
         if len(columns) > 1:
@@ -122,10 +121,10 @@ def _warn_left_out(columns: npt.NDArray[np.int64], names: Sequence[str], singula
 
 
 def usable_samples(values: Values, columns: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.int64]:
-    """Return the sorted indices of the samples that can be used: those with at least two values that are not missing.
+    """Return the sorted indices of the samples with at least two values that are not missing.
 
-    With fewer, no value can be predicted from another. Only values in `columns` (indices) are counted, by default in
-    all columns. If there is only one column, one value is enough.
+    In other samples, no value can be predicted from another. Only values in `columns` (indices) are counted, by default
+    in all columns. If there is only one column, one value is enough.
     """
     selection, width = (slice(None), values.shape[1]) if columns is None else (columns, len(columns))
     counts = np.concatenate([(~np.isnan(part[:, selection])).sum(axis=1) for part in chunks(values)])
@@ -156,7 +155,7 @@ def warn_of_copies(
 
 
 def _hashes(values: Values, rows: npt.NDArray[np.int64], columns: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-    """Return a 64-bit hash of each of the r samples `rows`, (r,), from its values in `columns`. Both are indices."""
+    """Return a 64-bit hash for each of the r samples `rows`, (r,), of the values in `columns`. Both are indices."""
     odd = np.random.default_rng(0).integers(1 << 63, size=len(columns), dtype=np.uint64) * np.uint64(2) + np.uint64(1)
     hashes = []
     for part in chunks(values, rows):
@@ -167,7 +166,10 @@ def _hashes(values: Values, rows: npt.NDArray[np.int64], columns: npt.NDArray[np
 
 
 def chunks(values: Values, rows: npt.NDArray[np.int64] | None = None) -> Iterator[Values]:
-    """Yield chunks, (t, m), of at most `VALUES_PER_CHUNK` values, with all samples or the samples `rows` of a table."""
+    """Yield samples of a table in chunks of t rows and m columns, (t, m), each of at most `VALUES_PER_CHUNK` values.
+
+    `rows` are the indices of the samples, by default all.
+    """
     size = max(1, VALUES_PER_CHUNK // max(values.shape[1], 1))
     count = len(values) if rows is None else len(rows)
     for start in range(0, count, size):

@@ -2,9 +2,8 @@
 
 The tokens are the cells of a grid, so their true positions are known: row and column. The split "ood" tests
 out-of-distribution generalization, because every training puzzle has a minimum distance from all held-out puzzles.
-`LatinSquares.metrics` computes the numbers of every evaluation: accuracy and loss. Their means are written to
-metrics.parquet of a run, with their names in the column `metric`. To record another number in every evaluation, add it
-to `metrics`.
+`LatinSquares.metrics` computes what every evaluation measures: accuracy and loss. Their means are written to
+metrics.parquet of a run, with their names in the column `metric`. To measure something else, add it to `metrics`.
 
 >>> task = LatinSquares(seed=0)
 >>> {name: tuple(split.inputs.shape) for name, split in task.splits.items()}
@@ -37,9 +36,9 @@ VERSION = 1
 """Version of `make_puzzles`. Increase it whenever the same seed gives other puzzles, so that old caches are ignored."""
 TRAIN_GIVENS = (3, 11)  # minimum and maximum number of givens of the published training puzzles, which have order 4
 HELDOUT_GIVENS = ((6, 11), (5, 11), (4, 9))
-"""Minimum and maximum number of givens of held-out puzzles, for each class. They are those of the 108 published
-puzzles, which human participants solved."""
-TEST_FRACTION = 0.1  # fraction of the puzzles that are not held out, in each class, in the split "test"
+"""Minimum and maximum number of givens (given symbols) of held-out puzzles, for each class. The 108 published held-out
+puzzles, which human participants solved, have these limits."""
+TEST_FRACTION = 0.1  # fraction of the puzzles in "train" and "test" together that are in "test", in each class
 PUZZLES_PER_DRAW = 1 << 14  # number of puzzles drawn at once, small enough for the cache of a processor
 MAX_DRAWS = 1 << 26  # maximum number of random puzzles to draw; the default settings need less than a tenth of it
 
@@ -137,9 +136,9 @@ class LatinSquares(Task):
         return self._cross_entropy(outputs, targets).mean(dim=1)
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        """Compute the numbers of every evaluation, for each member and puzzle, (e, b).
+        """Compute "accuracy" (0 or 1), "loss" and, with `logits`, "mean_logit", for each member and puzzle, (e, b).
 
-        They are "accuracy" (0 or 1), "loss" and, if `logits` is set, "mean_logit".
+        These are recorded in every evaluation.
         """
         correct = (outputs.argmax(dim=-1) == targets).to(outputs.dtype)
         values = {"accuracy": correct, "loss": self._cross_entropy(outputs, targets)}
@@ -175,7 +174,7 @@ class LatinSquares(Task):
 
 
 def _split(puzzles: Puzzles) -> Split:
-    """Return puzzles as tensors: one-hot inputs, solutions counted from 0, and the name of each puzzle's class."""
+    """Convert puzzles to a `Split`: one-hot inputs, solutions counted from 0, and class names as conditions."""
     return Split(
         inputs=torch.from_numpy(one_hot(puzzles.cells)),
         targets=torch.from_numpy(puzzles.solutions - 1),
@@ -254,11 +253,12 @@ def draw_distinct(
     avoid: Cells | None = None,
     distance: float = 0.0,
 ) -> Puzzles:
-    """Draw random puzzles without duplicates, `class_counts` of each class in `CLASSES`, and return them in this order.
+    """Draw random puzzles without duplicates, and return them in the order of their classes.
 
-    `order` is the number of rows of a puzzle, and `givens` the minimum and maximum number of filled cells. If `avoid`,
-    (M, order**2), has the cells of M other puzzles, the Jaccard distance of every drawn puzzle from each of them is
-    larger than `distance`. Raises `BadInput` as soon as it is likely that `MAX_DRAWS` draws are not enough.
+    `class_counts` is the number of puzzles to draw for each class in `CLASSES`, `order` the number of rows of a puzzle,
+    and `givens` the minimum and maximum number of given symbols. If `avoid`, (M, order**2), has the cells of M other
+    puzzles, the Jaccard distance of every drawn puzzle from each of them is larger than `distance`. Raises `BadInput`
+    as soon as it is likely that `MAX_DRAWS` draws are not enough.
     """
     pools = [draw(rng, order, 0, givens) for _ in CLASSES]
     draws = 0

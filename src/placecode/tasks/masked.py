@@ -4,11 +4,11 @@ A token is a channel (a brain region, a pixel, a column of a table). Its feature
 window of time points, and a mark, which is 1 if the channel is hidden. Hidden values are replaced by zero, the mean of
 standardized data. The loss is the mean squared error of the hidden channels.
 
-In training, other channels are hidden in every step. They are drawn at random, from the seed of the member (model). At
+In training, the hidden channels are drawn at random in every step, from the seed of the member (model). At
 evaluation, the hidden channels do not depend on the member, so that all members predict the same values. Every example
-is evaluated once for each fraction of hidden channels in `eval_mask_ratios`. A pair of example and fraction is a row of
-the evaluation. Metrics (`Masked.metrics`) are averaged over the examples of one fraction, the condition, such as
-"hidden 0.5".
+is evaluated once for each fraction of hidden channels in `eval_mask_ratios`. Each such pair of example and fraction is
+a row of the evaluation. Metrics (`Masked.metrics`) are averaged over examples, separately for each fraction. The
+averages have a condition that names the fraction, such as "hidden 0.5".
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ MAX_TRAINING_EXAMPLES = 2048  # maximum number of examples of the split "train" 
 class Recordings(Split):
     """A split with T time points (or samples) of n channels in g worlds (independent data sets).
 
-    `inputs` are the values, (g, T, n), of all recordings one after the other. An example is a window of time points,
-    and `targets`, (N,), are the indices of the time points at which the N examples begin. No window crosses from one
-    recording into the next.
+    `inputs`, (g, T, n), are the values of all recordings, concatenated along time. An example is a window of time
+    points, and `targets`, (N,), are the indices of the time points at which the N examples begin. No window crosses
+    from one recording into the next.
     """
 
     def __len__(self) -> int:
@@ -88,11 +88,11 @@ class Masked(Task):
     pooled = False
     stochastic_batches = True
     options: Mapping[str, Any] = {}
-    """Settings of the data, which `describe` returns in addition."""
+    """Settings of the data, which are added to the dict that `describe` returns."""
     partner: np.ndarray | None = None
     """Index of the mirror region of each brain region, (n,), -1 if it has none; None if channels are not regions."""
     partitions: Mapping[str, Partition] = {}
-    """Known networks of the channels, by the name of the partition."""
+    """Known networks of brain regions, with which PEs are compared, by name of the partition, such as "yeo7"."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class Masked(Task):
         return bound
 
     def examples(self, split: str) -> int:
-        """Return the number of examples of a split that are evaluated: all, but of "train" only the first 2048."""
+        """Return the number of examples of a split that are evaluated: all, or at most the first 2048 of "train"."""
         return min(len(self.splits[split]), MAX_TRAINING_EXAMPLES) if split == "train" else len(self.splits[split])
 
     def row_count(self, split: str) -> int:
@@ -161,7 +161,7 @@ class Masked(Task):
         return self.examples(split) * len(self.eval_mask_ratios)
 
     def row_conditions(self, split: str) -> Sequence[str]:
-        """Return the condition of each row of an evaluation, its fraction of hidden channels, such as "hidden 0.5"."""
+        """Return the condition of each row of an evaluation: its fraction of hidden channels, such as "hidden 0.5"."""
         return [name for name in self.conditions for _ in range(self.examples(split))]
 
     def batch(self, split: str, rows: Tensor, step: int | Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -219,13 +219,13 @@ class Masked(Task):
         return errors.sum((1, 2, 3)) / (mark.sum((1, 2, 3)) * self.window)
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        """Compute "mse", the mean squared error of the hidden values of each row, (e, b)."""
+        """Compute "mse", the mean squared error of the hidden values, for each member and row, (e, b)."""
         errors, mark = self._errors(outputs, targets)
         return {"mse": errors.sum((2, 3)) / (mark.sum((2, 3)) * self.window)}
 
     @staticmethod
     def _errors(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Return squared errors, (e, b, n, w), zero if visible, and a mark, (e, b, n, 1), which is 1 if hidden."""
+        """Return squared errors, (e, b, n, w), 0 for visible channels, and a mark, (e, b, n, 1), 1 for hidden ones."""
         mark = targets[..., -1:]
         return (outputs - targets[..., :-1]).square() * mark, mark
 

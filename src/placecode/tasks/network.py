@@ -38,7 +38,8 @@ MIN_DEVIATION, MAX_VALUE = 0.01, 1e4
 """Limits for warnings. A channel with a smaller standard deviation counts as nearly constant, and a process with larger
 values as diverging."""
 SATURATION_BOUND, MAX_SATURATED_FRACTION = 0.9, 0.5
-"""There is a warning if more than this fraction of the values of the signal is above the bound in absolute value."""
+"""There is a warning if more than `MAX_SATURATED_FRACTION` of the values of the signal (see `signal`) are above
+`SATURATION_BOUND` in absolute value."""
 MIN_SIGNAL_FRACTION = 0.05  # smallest fraction of the variance that is signal, without a warning
 MIN_COHESION = 0.05
 """There is a warning if the mean correlation of nodes of the same cluster exceeds that of nodes of different clusters
@@ -105,7 +106,7 @@ class Network(Masked):
     labels : ndarray of int, shape (n,)
         Cluster of each node, equal in all worlds.
     weights : ndarray, shape (g, lag, n, n)
-        Connections from the node of the last axis to the node of the second last, by delay (second axis), see `graph`.
+        Connections: `weights[k, d, i, j]` leads from node j to node i of network k, with a delay of d + 1 steps.
     """
 
     name = "network"
@@ -172,9 +173,10 @@ def graph(
 
 
 def draw_cluster_weights(rng: np.random.Generator, size: int, density: float) -> np.ndarray:
-    """Draw positive weights between a fraction `density` of the pairs of nodes of a cluster, with spectral radius 1.
+    """Draw the weights, (size, size), between the nodes of a cluster, with spectral radius 1.
 
-    Returns an array (size, size). Graphs without a cycle have spectral radius 0 and are drawn again.
+    About a fraction `density` of the ordered pairs of nodes has a positive weight, and the others have 0. Graphs
+    without a cycle have spectral radius 0 and are drawn again.
     """
     for _ in range(MAX_DRAWS):
         block: np.ndarray = rng.random((size, size)) * (rng.random((size, size)) < density) * ~np.eye(size, dtype=bool)
@@ -240,7 +242,7 @@ def dynamics_warnings(states: np.ndarray, drive: np.ndarray, labels: np.ndarray,
 
 
 def _problem(state: np.ndarray, drive: np.ndarray, labels: np.ndarray, bounded: bool) -> str:
-    """Describe the first problem of one world, or return "". The arguments are those of `dynamics_warnings`."""
+    """Return the first problem of one world as a clause, or "". The arguments are as in `dynamics_warnings`."""
     end = state[-len(drive) :]
     if not np.isfinite(state).all() or np.abs(state).max() > MAX_VALUE:
         return f"blows up: values pass {MAX_VALUE:,.0f}; lower gain or the strengths."

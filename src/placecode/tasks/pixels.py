@@ -141,10 +141,10 @@ def sample_table(
 
 
 class Photos:
-    """Source of random patches of photographs, which are `pictures`, a sequence of arrays (height, width).
+    """Source of random patches of photographs. `pictures` are the photographs, arrays (height, width).
 
-    A patch has `size` x `size` pixels, which are `stride` pixels apart in the photograph, and must fit into one of its
-    strips.
+    A patch has `size` x `size` pixels, which are `stride` pixels apart in the photograph. It must not be wider than one
+    of the eight vertical strips of a photograph.
     """
 
     def __init__(self, pictures: Sequence[np.ndarray], size: int, stride: int) -> None:
@@ -165,7 +165,7 @@ class Photos:
     def by_strip(self, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Draw patches, (count, size^2), each within one strip, and return them with the strip of each, (count,).
 
-        Strips of the second photograph have the numbers after those of the first.
+        Strips are numbered from 0, those of the second photograph after those of the first.
         """
         widths = [picture.shape[1] for picture in self.pictures]
         strips = [np.arange(width) * STRIPS // width == strip for width in widths for strip in range(STRIPS)]
@@ -180,7 +180,7 @@ class Photos:
     def draw(self, rng: np.random.Generator, allowed: Sequence[np.ndarray], count: int) -> np.ndarray:
         """Draw patches, (count, size^2), at random positions of random pictures.
 
-        `allowed` has a mask, (width,), of the columns of each picture in which patches may lie.
+        `allowed` has one mask, (width,), for each picture. Patches lie only in columns where it is True.
         """
         picture_index = rng.integers(len(self.pictures), size=count)
         patches = np.empty((count, len(self.offsets) ** 2))
@@ -231,9 +231,9 @@ def patch_starts(allowed: np.ndarray, extent: int) -> np.ndarray:
 
 
 def varying_pixels(values: np.ndarray) -> np.ndarray:
-    """Return the indices of the pixels of images, `values` (T, n), that are not nearly the same in all T images.
+    """Return the indices of the pixels that are not nearly the same in all T images, `values` (T, n).
 
-    Such a pixel differs from its most frequent value in at least the fraction `MIN_VARYING_FRACTION` of the images.
+    These pixels differ from their most frequent value in at least a fraction `MIN_VARYING_FRACTION` of the images.
     """
     most_common = [np.unique(column, return_counts=True)[1].max() / len(column) for column in values.T]
     return np.flatnonzero(1 - np.array(most_common) >= MIN_VARYING_FRACTION)
@@ -274,7 +274,7 @@ def picture(source: str) -> np.ndarray:
 def _set_up(
     settings: PixelsSettings, worlds: int, seed: int
 ) -> tuple[np.ndarray, Photos | Digits, list[np.random.Generator]]:
-    """Return which pixel of an image each channel is, (n,), the images to draw from, and a generator for each world."""
+    """Return the index of the pixel that each channel shows, (n,), the source of images, and a generator per world."""
     order_seed, world_seeds = split_seed(worlds, seed)
     images = Digits(digits()) if settings.source == "digits" else Photos(photographs(), settings.size, settings.stride)
     cells = varying_pixels(images.values) if isinstance(images, Digits) else np.arange(settings.size**2)

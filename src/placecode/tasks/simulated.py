@@ -18,10 +18,10 @@ digits of a float64, but after rounding the data, and their hash in config.json,
 
 
 def split_seed(worlds: int, seed: int) -> tuple[np.random.SeedSequence, list[np.random.SeedSequence]]:
-    """Return a seed for the order of the channels, and a list with a seed for the data of each world.
+    """Derive from `seed` one seed for the order of the channels, and a list of `worlds` seeds, one per world.
 
-    All are derived from `seed`. That of a world does not depend on the number of worlds, `worlds`. Raises `BadInput` if
-    `worlds` is less than 1 or `seed` is negative.
+    The seed of a world does not depend on the number of worlds. Raises `BadInput` if `worlds` is less than 1 or `seed`
+    is negative.
     """
     whole_number("worlds", worlds, 1)
     whole_number("seed", seed, 0)
@@ -35,10 +35,11 @@ def channel_order(count: int, shuffled: bool, seed: np.random.SeedSequence) -> n
 
 
 def standardized_splits(train: np.ndarray, test: np.ndarray, window: int = 1) -> dict[str, Recordings]:
-    """Standardize data with the mean and standard deviation of each channel of the training data, in each world.
+    """Standardize each channel of each world with its mean and standard deviation in the training data.
 
-    `train`, (g, T, n), and `test`, (g, t, n), are the data of g worlds. Returns the splits "train" and "test", with
-    examples of `window` time points. Values are rounded, see `ROUNDING_STEPS`.
+    `train`, (g, T, n), and `test`, (g, t, n), are T and t time points of n channels in g worlds. Returns the splits
+    "train" and "test", in which an example is a window of `window` time points. Values are rounded, see
+    `ROUNDING_STEPS`.
     """
     standardized = [np.empty(part.shape, dtype=np.float32) for part in (train, test)]
     with np.errstate(over="ignore", invalid="ignore"):

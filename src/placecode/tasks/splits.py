@@ -70,11 +70,11 @@ def has_enough_groups(groups: npt.ArrayLike | None) -> bool:
 
 
 def exchange_blocks(count: int, groups: npt.ArrayLike | None = None) -> list[Rows]:
-    """Divide `count` samples into blocks of dependent samples, and return the indices of the samples of each block.
+    """Divide `count` samples into blocks of samples that may depend on each other; return the indices in each block.
 
     All samples of a block belong to the same split. `groups` is the group of each sample, (count,), or None. With
-    `MIN_GROUPS` groups or more, the blocks are the groups. Otherwise they consist of consecutive samples of one group,
-    or of all groups if samples of different groups alternate, so that neighbours in time stay together.
+    `MIN_GROUPS` groups or more, each group is a block. Otherwise, a block consists of consecutive samples of one group.
+    If samples of different groups alternate, the groups are ignored, so that neighbours in time stay together.
     """
     codes = np.zeros(count, dtype=np.int64) if groups is None else np.asarray(groups, dtype=np.int64)
     by_group = has_enough_groups(groups)
@@ -137,11 +137,11 @@ def _assign_blocks(count: int, rng: np.random.Generator) -> list[str]:
 
 
 def _assign_groups(groups: list[Rows], rng: np.random.Generator) -> list[str]:
-    """Return the split of each group, "train", "validation" or "test", with about 60, 20 and 20% of all samples.
+    """Return the split of each group: "train", "validation" or "test", with about 60, 20 and 20% of all samples.
 
-    `groups` are the indices of the samples of each group. The largest groups are assigned first, and groups of equal
-    size in random order. Each is assigned to the split that has so far the smallest part of its intended number of
-    samples.
+    `groups` has one array per group, with the indices of its samples. The largest groups are assigned first, and groups
+    of equal size in random order. Each group is assigned to the split that still lacks the largest fraction of its
+    intended number of samples.
     """
     total = sum(map(len, groups))
     missing = {"train": 0.6 * total, "validation": 0.2 * total, "test": 0.2 * total}

@@ -196,9 +196,9 @@ def best_error(
 
     `blocks` has the kind and size of each group, as in `draw`, and `hidden` is the number of hidden channels, which are
     chosen at random. The variance of a channel is 1 + noise^2. A hidden channel can be predicted only from the visible
-    channels of its group, whose number has a hypergeometric distribution. In a synergistic group, all others must be
-    visible. With 30 channels in groups of 3 and 9 hidden channels, the probability of this is 21/29 * 20/28 = 0.517.
-    The error is then 1 - 0.517 without noise, and little more with a noise of 0.1.
+    channels of its group, whose number has a hypergeometric distribution. In a synergistic group, all other channels
+    must be visible. For example, with 30 channels in groups of 3 and 9 hidden channels, the probability of this is
+    21/29 * 20/28 = 0.517. The error is then 1 - 0.517 without noise, and little more with a noise of 0.1.
 
     >>> round(best_error([("product", 3)] * 10, 9), 3)
     0.488
@@ -220,8 +220,8 @@ def best_error(
 def explained_variance(kind: str, size: int, visible: int, values: str, correlation: float, noise: float) -> float:
     """Return the variance of a hidden channel that can be explained by `visible` other channels of its group.
 
-    This is the variance of the conditional mean of the channel. `kind` and `size` are those of its group, as in `draw`.
-    The other parameters are fields of `SynergySettings`.
+    This is the variance of the mean of the channel conditional on the values of the visible channels. `kind` and `size`
+    describe the group, as in `draw`. The other parameters are fields of `SynergySettings`.
     """
     if kind == "product":
         if visible < size - 1:
@@ -247,9 +247,10 @@ def explained_variance(kind: str, size: int, visible: int, values: str, correlat
 
 
 def certainty(values: str, noise: float) -> float:
-    """Return the variance of the conditional mean of the sign of a channel, given the noisy value of the channel.
+    """Return how well the noisy value of a channel determines its sign: the variance of E[sign | noisy value].
 
-    It is 1 if the noisy value determines the sign, as without noise, and close to 0 if noise is strong.
+    It is 1 if the noisy value determines the sign, as without noise, and close to 0 if noise is strong. `values` and
+    `noise` are fields of `SynergySettings`.
 
     >>> certainty("sign", 0.0), round(certainty("sign", 1.0), 3), round(certainty("gaussian", 0.1), 3)
     (1.0, 0.55, 0.91)
@@ -261,8 +262,7 @@ def certainty(values: str, noise: float) -> float:
 
 
 def _sign_means(sign: int, noise: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return two arrays for k noisy values of a sign: the mean of the sign given each value, (k,), and the probability
-    of each value, (k,).
+    """Return E[sign | value] and the probability of the value, both (k,), for k noisy values of a sign.
 
     The noisy values are the true sign, `sign` (1 or -1), plus `noise` times each of the `POINTS`.
     """

@@ -61,9 +61,9 @@ class TableTask(Masked):
     autocorrelation_length: int = 0
     """Number of samples over which channels are correlated in time, see `splits.autocorrelation_length`."""
     exchange_blocks: npt.NDArray[np.int64] | None = None
-    """Index of the block of dependent samples to which each sample belongs, (T,), -1 for unusable samples. Permutation
-    tests shift samples within blocks only. A block is a group or a stretch of consecutive samples
-    (`splits.exchange_blocks`). A stretch that contains several groups is one block per group."""
+    """Index of the block to which each sample belongs, (T,), -1 for unusable samples. Samples of a block may depend on
+    each other. Permutation tests shift samples within blocks only. A block is a group or a stretch of consecutive
+    samples (`splits.exchange_blocks`). A stretch that contains several groups is divided into one block per group."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class TableTask(Masked):
         return inputs, torch.cat([values, hidden.to(values.dtype)[..., None]], -1)
 
     def raw_values(self, split: str, rows: Tensor) -> Tensor:
-        """Return the values of examples as in the table, (..., n), with NaN for missing values and codes for words.
+        """Return the values of examples as in the table, (..., n): NaN if missing, codes for categorical channels.
 
         `rows`, (...), are indices of the examples in the split.
         """
@@ -171,7 +171,7 @@ class TableTask(Masked):
         return errors.sum((1, 2)) / hidden.sum((1, 2)).clamp(min=1)
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        """Compute "mse", the mean squared error of the hidden channels of each row, (e, b)."""
+        """Compute "mse", the mean squared error of the hidden channels, for each member and row, (e, b)."""
         errors, hidden = self.squared_errors(outputs, targets)
         return {"mse": errors.sum(2) / hidden.sum(2).clamp(min=1)}
 
@@ -283,7 +283,7 @@ def table_tasks(
 
 
 def _check_sizes(parts: Mapping[str, npt.NDArray[np.int64]], samples: int, usable: int) -> None:
-    """Raise `BadInput` if a split has too few samples. Of the `samples` of the table, `usable` can be used."""
+    """Raise `BadInput` if a split has too few samples. `usable` of the `samples` samples of the table can be used."""
     fewest = min(len(parts[name]) for name in ("train", *HELD_OUT_SPLITS))
     if fewest < MIN_SAMPLES:
         raise BadInput(

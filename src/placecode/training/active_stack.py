@@ -36,7 +36,8 @@ member did not diverge. The vector `cause` contains indices of this tuple. "floa
 step overflow in float16 but are finite in TF32."""
 LOSS, GRADIENT, PARAMETERS, FLOAT16 = range(1, len(CAUSES))
 NEVER = -1
-"""Value of `diverged_at`, `settled_epoch` and `zero_loss_epoch` if the event did not occur."""
+"""Value of `diverged_at`, `settled_epoch` or `zero_loss_epoch` of a member that did not diverge, settle or keep a loss
+of 0."""
 NO_LAST_EPOCH = 1 << 62
 """Number that replaces a `Member.last_epoch` of None. No training has as many epochs."""
 MIN_STEPS_BETWEEN_CHECKS = 50
@@ -70,7 +71,8 @@ class ActiveStack:
     - alive: whether the member has not diverged.
     - diverged_at: step, counted from 1, at which the member diverged, or -1.
     - cause: index in `CAUSES` of the check that detected divergence, 0 for none.
-    - settled_epoch, zero_loss_epoch: number of epochs after which the member stopped for this reason, or -1.
+    - settled_epoch: number of epochs after which the member stopped because it settled, or -1.
+    - zero_loss_epoch: number of epochs after which the member stopped because it kept a loss of 0, or -1.
     - ended: whether the member has reached its last epoch.
     - zero_loss_streak: number of consecutive epochs, up to the last one completed, with a loss of exactly 0 in every
       step.
@@ -221,9 +223,9 @@ class ActiveStack:
         self.stopped.copy_((self.settled_epoch >= 0) | (self.zero_loss_epoch >= 0) | self.ended)
 
     def check_parameters(self, step: int) -> None:
-        """Mark members whose parameters are not finite after `step` steps, and call `find_float16_overflow`.
+        """Mark members as diverged whose parameters are not finite after `step` steps. Call `find_float16_overflow`.
 
-        They are marked as diverged. The loss of the next step would also detect them, but there may be no next step.
+        The loss of the next step would also detect these members, but there may be no next step.
         """
         self._mark_diverged(self.alive & ~self.stack.flat.isfinite().all(1), step, PARAMETERS)
         self.find_float16_overflow()

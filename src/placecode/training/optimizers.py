@@ -166,7 +166,8 @@ class Optimizer:
     def _decay(self, weights: Tensor, gradient: Tensor, rate: Tensor, decay: Tensor) -> None:
         """Apply weight decay: add `decay` times `weights` to the gradient in place. AdamW shrinks the weights instead.
 
-        `weights` and `gradient` are the columns of the weights or of the PE, with learning rate `rate`, (e, 1).
+        `weights` and `gradient` are either the columns of the weights or those of the PE. `rate`, (e, 1), is the
+        learning rate of these columns, and `decay`, (e, 1), is their weight decay.
         """
         gradient.addcmul_(weights, decay)
 
@@ -222,5 +223,5 @@ class SGD(Optimizer):
 
 
 def build(stack: Stack) -> Optimizer:
-    """Return a new optimizer for a stack, whose members all name the same one (`Member.optimizer`)."""
+    """Return a new optimizer for a stack, of the kind that all its members have in `Member.optimizer`."""
     return {kind.name: kind for kind in (Adam, AdamW, SGD)}[stack.members[0].optimizer](stack)

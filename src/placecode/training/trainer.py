@@ -139,8 +139,8 @@ class Trainer:
     def update(self) -> Tensor:
         """Train for one step and return the losses of the members of the active stack, (e,).
 
-        It returns before the GPU has finished the step, except at the end of an epoch, which waits for the GPU to find
-        stopped members.
+        The method returns before the GPU has finished the step, except at the end of an epoch: it then waits for the
+        GPU, to find stopped members.
         """
         losses = self.active.update(self.step)
         self.step += 1
@@ -150,7 +150,10 @@ class Trainer:
         return losses
 
     def _drop_stopped(self) -> None:
-        """Continue with only the members that still train, if there are any and `MIN_STOPPED_FRACTION` have stopped."""
+        """Continue with only the members that still train, if there are any.
+
+        Do nothing if less than `MIN_STOPPED_FRACTION` of the members of the active stack have stopped.
+        """
         active = self.active
         if not active.stopped.any():
             return
@@ -191,7 +194,7 @@ class Trainer:
 
     @property
     def finished(self) -> bool:
-        """Whether the last step is completed, or no member is left in training at the end of an epoch."""
+        """Whether training is over: the last step is completed, or an epoch is completed and no member still trains."""
         if self.step >= self.steps or self.step % self.steps_per_epoch:
             return self.step >= self.steps
         return self.step > 0 and not bool(self.active.training.any())
@@ -207,7 +210,7 @@ class Trainer:
         Yields
         ------
         Progress
-            A report about every `seconds`, and one at each evaluation that includes its rows.
+            A report about every `seconds`, and one at each evaluation, with the rows of the evaluation.
         """
         if self.step == 0 and not self._resumed:
             yield Progress(0, float("nan"), tuple(self.evaluate()))
@@ -264,8 +267,8 @@ class Trainer:
         Returns
         -------
         dict of str to Tensor
-            Copies of parameters, moments and status vectors by name. They are on the device of the stack if there is
-            enough memory, otherwise on the CPU.
+            Copies of parameters, moments of the optimizer and status vectors by name. They are on the device of the
+            stack if there is enough memory, otherwise on the CPU.
         """
         return _copies(self._state_views())
 
@@ -277,8 +280,8 @@ class Trainer:
     def _state_views(self) -> dict[str, Tensor]:
         """Return the arrays of `state` without copying them where possible.
 
-        "runs", (e,), is True for members that are still trained. The moments of the others are no longer used, and are
-        zero.
+        The array "runs", (e,), is True for members of the active stack. The moments of the others are no longer used,
+        and are zero.
         """
         self.sync()
         runs = torch.zeros(len(self.stack.members), dtype=torch.bool, device=self.stack.flat.device)
@@ -342,8 +345,8 @@ def evaluate(stack: Stack, task: Task, split: str) -> dict[tuple[str, str], list
     Returns
     -------
     dict of (condition, metric) to list of float
-        Mean of the metric for each member. A condition is a subset of the examples over which metrics are averaged,
-        such as a class of difficulty. The condition "all" has all examples. It is included if `task.pooled` is true.
+        One mean per member. A condition is a subset of the examples over which the metric is averaged, such as a class
+        of difficulty. The condition "all" has all examples. It is included if `task.pooled` is true.
     """
     device, count, total = stack.flat.device, len(stack.members), task.row_count(split)
     batches: dict[str, list[Tensor]] = {}

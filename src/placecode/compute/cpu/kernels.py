@@ -81,7 +81,8 @@ class Kernels:
         """Compute the backward pass of `norm` from the gradient `dy` of its result y.
 
         Write the gradients of x, scale, shift and bias to `dx`, `dscale`, `dshift` and `dbias`. If `gelu` is true,
-        overwrite `branch` with its gradient. Otherwise that gradient equals `dx`, and `branch` does not change.
+        overwrite `branch` with the gradient of `branch`. Otherwise this gradient equals `dx`, and `branch` does not
+        change.
         """
         torch.sum(dy * normalized, 1, out=dscale)
         torch.sum(dy, 1, out=dshift)
@@ -96,7 +97,8 @@ class Kernels:
         """Compute attention from `parts`, the queries, keys and values. `bias` is added to the queries.
 
         Write to `mixed`, (members, rows, features), the attention-weighted mean of the values for each query. Write the
-        attention weights to `weights`, (e, b, h, n keys, n queries). Its last axis may be longer; the rest is padding.
+        attention weights to `weights`, (e, b, h, n keys, n queries). The last axis of `weights` may be longer than n;
+        the rest is padding.
         """
         q, k, v = (_by_head(part, weights) for part in (parts[0] + bias[:, None], *parts[1:]))
         n, c = q.shape[-2:]
@@ -108,9 +110,9 @@ class Kernels:
     ) -> None:
         """Compute the backward pass of `attend` from the gradient `dmixed` of `mixed`.
 
-        Write the gradients of queries, keys and values to the three arrays `into`. If `residual` is true, the keys are
-        also the input of the block, and the caller adds `mixed` to it. The gradient through this sum, which equals
-        `dmixed`, is then added to the gradient of the keys. The array for the latter may be `dmixed` itself.
+        Write the gradients of queries, keys and values to the three arrays `into`. The array for the keys may be
+        `dmixed` itself. If `residual` is true, the keys are also the input of the block, and the caller adds `mixed` to
+        this input. The gradient through this sum equals `dmixed`, and is added to the gradient of the keys.
         """
         q, k, v, g = (_by_head(part, weights) for part in (parts[0] + bias[:, None], *parts[1:], dmixed))
         dq, dk, dv = (_by_head(part, weights) for part in into)

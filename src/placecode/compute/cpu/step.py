@@ -14,8 +14,8 @@ another in the same arrays, which stay in the processor's caches. Some products 
   means, so it is added to the output bias.
 
 Results equal those of `models.encoder` up to rounding. Automatic differentiation is used for attention with an encoding
-that changes queries, keys or scores, for models that `fits` rejects, and as the reference in tests. Shapes: e members
-of the stack, g members of a group, b examples, n tokens, f input features, d features, h heads.
+that changes queries, keys or scores, for models that `fits` rejects, and as the reference in tests. Shapes: e members,
+g members of a group, P parameters per member, b examples, n tokens, f input features, d features, h heads.
 """
 
 from __future__ import annotations
@@ -75,15 +75,15 @@ class Step:
         return torch.cat(losses)
 
     def array(self, name: str, *shape: int) -> Tensor:
-        """Return an uninitialized array. All groups get the same memory for one name, since they are computed one after
-        another: its content is valid until the next group is computed."""
+        """Return an uninitialized array of this shape. Groups of members share the memory of a `name`, so the content
+        of an array is valid until the next group is computed."""
         size = math.prod(shape)
         if name not in self._stores or len(self._stores[name]) < size:
             self._stores[name] = self.stack.flat.new_empty(size)
         return self._stores[name][:size].view(shape)
 
     def named(self, flat: Tensor, part: slice) -> dict[str, Tensor]:
-        """Return views of `flat`, (e, parameters), for the members in `part`, by name. Matrices are (g, in, out)."""
+        """Return a dict from parameter names to views of `flat`, (e, P), for members `part`. Matrices: (g, in, out)."""
         by_id = dict(zip(map(id, self.stack.ordered), self.stack.views(flat), strict=True))
         views = {name: by_id[id(parameter)][part] for name, parameter in self.stack.named_parameters()}
         for name, module in self.stack.named_modules():
@@ -171,7 +171,7 @@ class _Group:
         torch.sum(dbase, 1, out=self.dw["embedding.bias"])
 
     def _answer(self, targets: Tensor, loss: Loss) -> tuple[Tensor, Tensor]:
-        """Return the losses, (g,), and the gradient of the last block's output, both by autograd."""
+        """Return the losses, (g,), and the gradient of `output`, by autograd. Write those of the read-out to `dw`."""
         arrays = self.output, self.w["answer.weight"], self.w["answer.bias"]
         x, weight, bias = leaves = [array.detach().requires_grad_() for array in arrays]
         with torch.enable_grad():
@@ -239,9 +239,8 @@ class _Block:
         return first, x if self.folded else between[0], last
 
     def fold(self) -> None:
-        """Multiply weights with each other, unless an encoding acts inside attention. Set `offset` to the value bias
-        times W plus the output bias. If `folded`, also set `matrix` to Q K' and V W side by side, and `query_offset` to
-        the query bias times K' (see the top of the module)."""
+        """Set `offset` to value bias times W plus output bias, unless an encoding acts inside attention. If `folded`,
+        set `matrix` to Q K' and V W side by side, and `query_offset` to query bias times K' (see the top)."""
         if self.encoding is not None:
             return
         (_, d), out = self.offset.shape, self.w["attention.out.weight"]
@@ -254,8 +253,9 @@ class _Block:
             self.query_offset.copy_(times(query_bias, key.mT))
 
     def unfold(self, dprojected: Tensor) -> None:
-        """Compute the gradients of all attention weights and biases from `dmatrix` and the gradient of the queries
-        (summed over tokens), `dprojected[:, :d]`. The key bias gets exactly 0: Adam would amplify rounding."""
+        """Complete the gradients of the attention matrices and biases in `dw`. They follow from `dmatrix`, from the
+        gradient of the output bias, and from that of the queries summed over tokens, `dprojected[:, :d]`. The gradient
+        of the key bias is set to exactly 0: Adam would amplify rounding errors."""
         (_, d), out, dout = self.offset.shape, self.w["attention.out.weight"], self.dw["attention.out.weight"]
         query_bias, _, value_bias = self.w["attention.projection.bias"].chunk(3, -1)
         dquery_bias, dkey_bias, dvalue_bias = self.dw["attention.projection.bias"].chunk(3, -1)
@@ -300,7 +300,7 @@ class _Block:
         )  # fmt: skip
 
     def backward(self, dy: Tensor, rounded: Round) -> Tensor:
-        """Return the gradient of `x`, given that of y, without the part through `projected` (`project_backward`)."""
+        """Return the gradient of `x`, given `dy`, that of y. `project_backward` adds the part through `projected`."""
         w, dw, kernels, dmiddle, dsum = self.w, self.dw, self.kernels, self.dmiddle, self.dsum
         kernels.norm_backward(
             dmiddle, self.down, dy, self.normalized_2, self.inverse_std_2, w["down.bias"], w["norm_2.scale"],
@@ -334,7 +334,7 @@ class _Block:
         product(self.projected, rounded(self.x), rounded(self.matrix))
 
     def project_backward(self, gradient: Tensor, rounded: Round) -> None:
-        """Add the part through `projected` to `gradient`, that of `x`. Compute the gradients of the weights."""
+        """Add the part through `projected` to `gradient`, that of `x`. Compute the gradients of attention weights."""
         dprojected = rounded(self.dprojected)
         product(self.dmatrix, rounded(self.x).mT, dprojected)
         product(gradient, dprojected, rounded(self.matrix).mT, add=True)

@@ -26,9 +26,9 @@ class Fold(Function):
     of a query sum to 1. Computing Q K^T and V W first saves half of the products with tokens.
 
     Returns the two matrices side by side, (members, d, 2 d), `query_offset`, which is K q, `lift`, and `offset`, which
-    is v W + w. `lift` is None unless positions are relative. Then `vectors` are the r vectors R of relative positions,
-    (members, r, d). Their products with the queries are (x Q + q) R^T. So `lift` is q R^T, (members, r), and Q R^T is
-    appended to the matrices, padded with zeros to a multiple of `PADDING` columns."""
+    is v W + w. `lift` is None unless positions are relative. If they are, `vectors` are the r vectors R of relative
+    positions, (members, r, d). The products of the queries with them are (x Q + q) R^T. So `lift` is q R^T, (members,
+    r), and Q R^T is appended to the matrices, padded with zeros to a multiple of `PADDING` columns."""
 
     PADDING = 16
     """The appended columns are padded to a multiple of this number: libraries multiply aligned matrices faster."""

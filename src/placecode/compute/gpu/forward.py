@@ -179,7 +179,7 @@ def _is_relative(encoding: Encoding) -> bool:
 
 
 def _adds_the_same(encoding: Encoding) -> bool:
-    """Return whether the score bias of an encoding is equal for all examples and members."""
+    """Return whether the score bias of an encoding is known to be equal for all examples and members."""
     return type(encoding).bias in (Encoding.bias, Alibi.bias)
 
 

@@ -90,7 +90,7 @@ def attend_backward(
     grad: Tensor, out: Tensor, saved: tuple[Any, ...], parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None,
     heads: int, into: Parts, sinks: rows.Sinks = None, residual: bool = False, d_table: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """Write the gradients of queries, keys and values to `into`, and return those of their biases side by side.
+    """Write the gradients of queries, keys and values to `into`, and return the gradients of their biases side by side.
 
     `out` and `saved` are the results of `attend`, and `grad` is the gradient of `out`. The other arguments and the
     result are those of `attention.attend_backward`.
@@ -169,7 +169,7 @@ class OutputSublayer(Function):
 
 class AttentionSublayer(Function):
     """Compute LN(x + attention(x)), where LN is a layer norm, for all tokens or, if `last` is true, for the last token
-    only. `x_fp16` is x in float16, or None to compute in the dtype of x, as always if `last` is true."""
+    only. `x_fp16` is x in float16, or None to compute in the dtype of x. If `last` is true, it must be None."""
 
     @staticmethod
     def forward(

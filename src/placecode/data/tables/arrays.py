@@ -27,7 +27,7 @@ MATLAB = {"double": "f8", "single": "f4", "logical": "u1"}  # numpy types of MAT
 
 
 class ArrayRule(NamedTuple):
-    """Conditions that an array in a file must satisfy. They differ between tables (`TABLE`) and brain recordings."""
+    """Requirements for an array in a file. They differ between tables (`TABLE`) and brain recordings."""
 
     axes: str
     """Meaning of the two axes, for error messages."""
@@ -80,7 +80,7 @@ def array_source_of(array: np.ndarray) -> ArraySource:
 def fill_masked(data: Any) -> Any:
     """Return a masked array of numbers as float64, with NaN for masked values. Other data are returned as they are.
 
-    scikit-learn would ignore the mask and use the values behind it.
+    This is necessary because scikit-learn ignores masks, and would use the masked values.
     """
     masked = isinstance(data, np.ma.MaskedArray) and data.dtype.kind in "biuf"
     return np.ma.filled(data.astype(np.float64), np.nan) if masked else data

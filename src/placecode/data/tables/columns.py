@@ -25,7 +25,8 @@ INDEX_NAMES = INDEX_COLUMN_NAMES | {"unnamed: 0", "row", "sample", "id", "#"}
 """Names, in lower case, of a first column that may contain row numbers or times instead of a channel."""
 SMALL_RANGE, ROUNDING_RANGE = 1e-3, 1e-12
 """Limits of the range of a column (maximum - minimum) relative to its largest absolute value. Below the first limit,
-the minimum is subtracted before values are converted to float32. Below the second, values differ by rounding only."""
+the minimum may be subtracted before values are converted to float32 (see `Survey.offsets`). Below the second, values
+differ by rounding only."""
 MAX_STEP_ERROR = 0.3
 """Largest deviation of row numbers or times from even spacing, as a fraction of the step between rows. Times are often
 rounded, as in 0.03, 0.07, 0.1."""
@@ -34,7 +35,7 @@ DATE = re.compile(
     r"|\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?( ?[ap]\.?m\.?)?|-?\d+ days?,?( .*)?",
     re.IGNORECASE,
 )
-"""Pattern of texts that count as dates or times. A column of them is rejected, because it is not a category."""
+"""Pattern of texts that count as dates or times. A column of dates is rejected, because it is not a category."""
 
 
 # First pass over the table: statistics of the columns
@@ -52,7 +53,7 @@ class Survey:
     high: np.ndarray  # maximum, -inf without numbers
 
     words: dict[int, dict[str, int]] = field(default_factory=dict)
-    """By index of the column, its different words and the index of the row in which each first occurs. At most
+    """Different words by index of the column, each with the index of the row in which it first occurs. At most
     `MAX_COUNTED_WORDS` + 1 words are stored per column."""
     rows: int = 0  # number of rows read so far
     start: float = np.nan  # first value of the first column
@@ -89,7 +90,7 @@ class Survey:
         self.rows += len(is_number)
 
     def _narrow_step(self, first: np.ndarray) -> None:
-        """Update `steps`, the possible steps between values of the first column, with its next values, `first`."""
+        """Update `steps`, the possible steps of the first column. `first` are the next values of this column."""
         if self.rows == 0 and len(first):
             self.start = float(first[0])
         rows = np.arange(self.rows, self.rows + len(first))
@@ -102,7 +103,7 @@ class Survey:
 
     @property
     def first_column_counts_rows(self) -> bool:
-        """Whether the first column increases by equal steps (up to rounding), like row numbers that begin anywhere."""
+        """Whether the first column increases by equal steps (up to rounding), as row numbers do, from any number."""
         low, high = self.steps
         return self.rows > 1 and 0 < low <= high
 
@@ -118,7 +119,7 @@ class Survey:
         return np.where(loses_variation, self.low, 0.0)
 
     def add_groups(self, texts: Sequence[str]) -> None:
-        """Append the groups of the next rows of the table. `texts` are the names of their groups."""
+        """Append the groups of the next rows of the table. `texts` has the name of the group of each row."""
         codes = [self.group_codes.setdefault(text, len(self.group_codes)) for text in texts]
         self.groups.append(np.array(codes, dtype=np.int64))
 
@@ -198,7 +199,7 @@ def group_column(source: Source, groups: str | Path | None) -> int | None:
 
 @dataclass(frozen=True)
 class ColumnRoles:
-    """Which columns are channels, categories or groups. Columns are given by their indices in the table."""
+    """Which columns are channels, categories or groups. Integers are indices of columns in the table."""
 
     channels: list[int]  # columns that are channels, (n,)
     group: int | None  # column with the groups, or None

@@ -78,8 +78,8 @@ def read_sheet(
     the column with the group (person, day) of each sample, or a file with one group per row.
 
     Values of more than `memory` bytes, by default a quarter of the available memory, are written to a file in the
-    folder `spool`, which is memory-mapped. No such copy is made of a .npy file of float32 in row order. It is
-    memory-mapped itself, unless one of its columns contains the groups.
+    folder `spool`, which is memory-mapped. A .npy file of float32 in row order needs no such copy. It is memory-mapped
+    itself, unless one of its columns contains the groups.
     """
     path = Path(path)
     memory = available_memory() // 4 if memory is None else memory
@@ -178,7 +178,7 @@ def encode_categories(frame: pd.DataFrame, categories: Mapping[int, tuple[str, .
     """Return a copy of a frame in which words are replaced by the codes that they had in the training table.
 
     `categories` maps the index of a categorical column to its words in the order of their codes. A word that was not in
-    the training table becomes NaN. Columns of other types must contain numbers or true and false.
+    the training table becomes NaN. All other columns must contain numbers, or true and false.
     """
     import pandas as pd
 

@@ -43,7 +43,7 @@ class Chunk:
 
     numbers: np.ndarray  # numbers in all columns, (r, width); NaN for missing values and words
     words: Mapping[int, np.ndarray]
-    """Words of each column that has any, (r,), by index of the column. None for cells that are not words."""
+    """Words by index of the column, for columns that have any: arrays (r,), with None for cells that are no words."""
     group: Sequence[str] | None = None
     """Group of each row, if one column contains the groups. This column has no entries in `numbers` and `words`."""
 
@@ -80,9 +80,9 @@ class Source:
 class ArraySource(Source):
     """The rows of an array of numbers, in memory or in a file.
 
-    `shape` is the shape of the array. The function `rows(first, end)` returns its rows from `first` up to `end`,
-    exclusive. The number of rows of a chunk is a multiple of `row_multiple`, for example of the rows in a block of an
-    HDF5 file.
+    `shape` is the shape of the array. The function `rows(first, end)` returns the rows from `first` up to `end`,
+    exclusive. Chunks have a multiple of `row_multiple` rows, for example of the number of rows in a block of an HDF5
+    file.
     """
 
     def __init__(
@@ -251,7 +251,7 @@ def plain_numbers(cells: Any) -> np.ndarray | None:
 
 
 def _of_texts(cells: Any) -> tuple[np.ndarray, np.ndarray | None]:
-    """Convert a pyarrow column of r texts to numbers, (r,), NaN for other cells, and words, (r,), None for other cells.
+    """Convert a pyarrow column of r texts to two arrays: numbers, (r,), NaN elsewhere; and words, (r,), None elsewhere.
 
     If the column has no words, None is returned in place of the second array.
     """
@@ -269,9 +269,10 @@ def _of_texts(cells: Any) -> tuple[np.ndarray, np.ndarray | None]:
 
 
 def _of_codes(codes: np.ndarray, values: Sequence[Any]) -> np.ndarray | None:
-    """Return the words, (r,), of a categorical column, None for missing values, or None if all values are missing.
+    """Convert r codes of a categorical column to words, (r,), with None for missing values.
 
-    `codes`, (r,), are indices into `values`, the values of the category. A code of -1 is a missing value.
+    `codes`, (r,), are indices into `values`, the categories. A code of -1 is a missing value. Returns None instead of
+    an array if all values are missing.
     """
     texts = ["" if value is None else str(value).strip() for value in values]
     words = np.array([None if text.casefold() in MISSING else text for text in texts] + [None], dtype=object)

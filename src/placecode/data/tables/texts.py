@@ -65,7 +65,8 @@ class TextSource(Source):
             raise BadInput(f"{path} must have a row for each sample; it has only a header.")
 
     def _quoted(self, first: str, second: str) -> bool:
-        """Return whether all cells of the first line are in quotes (as R writes headers), but a number below is not."""
+        """Return whether all cells of the first line are in quotes, as in headers that R writes, but a number in the
+        second line is not."""
         first_cells, second_cells = ([cell.strip() for cell in line.split(self._sign)] for line in (first, second))
         has_number = any(map(_is_number, second_cells))  # without quotes
         return has_number and all(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in first_cells)
@@ -204,8 +205,7 @@ def is_header(rows: Sequence[Sequence[str]], quoted: bool = False) -> bool:
 
 
 def _is_name(cell: str) -> bool:
-    """Return whether a cell can be the name of a column: a text that is neither missing nor a number (such as
-    "3.5" or "3,5")."""
+    """Return whether a cell can be the name of a column: neither empty or missing, nor a number such as 3.5 or 3,5."""
     return is_word(cell) and not DECIMAL_COMMA.fullmatch(cell)
 
 
@@ -216,7 +216,7 @@ def _is_number(cell: str) -> bool:
 
 
 def _are_codes(first: Sequence[str], columns: Sequence[Sequence[str]]) -> bool:
-    """Return whether the integers `first` of a first line name columns, such as years, wavelengths or station numbers.
+    """Return whether the integers `first` of the first line are names of columns, such as years or wavelengths.
 
     `columns` are the cells below each integer. The integers are names if they all differ, if the cells below are mostly
     decimals, and if more than half of the integers are far from the values below them: outside their range by more than

@@ -30,7 +30,7 @@ PREDICTORS: dict[str, Callable[[], baselines.Predictor]] = {
 }
 """Predictors of hidden channels, by name."""
 SLOW = ("ridge", "trees")
-"""Names of the slow predictors. Each is fitted once for every fraction of hidden channels in the members' training."""
+"""Names of the slow predictors. Within a world, they are fitted once for every value of `Member.mask_ratio`."""
 MATRICES: dict[str, Callable[[Any], np.ndarray]] = {
     "fc": connectivity.correlation,
     "mutual information": connectivity.mutual_information,
@@ -42,8 +42,8 @@ MATRICES: dict[str, Callable[[Any], np.ndarray]] = {
 def baseline_rows(
     task: Masked, members: Sequence[Member], names: Sequence[str], slow_worlds: Sequence[int]
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows for every world of `members`: the errors of the baselines `names` at each fraction of hidden channels,
-    and the structure that they show in the data. Slow predictors are fitted only in `slow_worlds`."""
+    """Yield rows for every world (data set) that `members` use: the errors of the baselines `names` at each fraction of
+    hidden channels, and the structure that they show in the data. Slow predictors are fitted only in `slow_worlds`."""
     first = {(member.seed % task.worlds, member.mask_ratio): member for member in reversed(members)}
     fractions = sorted({fraction for _, fraction in first})  # of channels hidden in training
     for world in sorted({world for world, _ in first}):
@@ -119,8 +119,8 @@ def _measure_rows(baseline: str, measured: Mapping[MeasureKey, Any]) -> Iterator
 def _network_rows(correlations: np.ndarray, task: Masked) -> Iterator[dict[str, Any]]:
     """Yield rows on how well functional connectivity (the correlations of brain regions) shows known networks.
 
-    Plain correlations are only compared with random maps of the same smoothness in space. Correlations that are centred
-    as PEs are get all measures.
+    For plain correlations, these are only the comparisons with random maps of the same smoothness in space
+    (`_matrix_structure` computes the rest). For correlations that are centred, as PEs are, these are all measures.
     """
     centred = modules.centred(correlations)[None]
     yield from _measure_rows("fc", known_networks.smooth_null(correlations[None], task, structure.SLOW_DRAWS))

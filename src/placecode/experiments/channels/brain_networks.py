@@ -41,17 +41,17 @@ VARIANT_MEASURES: dict[MeasureKey, str] = {
     ("segregation", "cole-anticevic"): "segregation of the Cole-Anticevic networks",
     MIRROR: "share of regions whose nearest one is the mirror region",
 }
-"""Names of the measures that are compared between variants."""
+"""Names in figures and claims of the measures that are compared between variants, by analysis and target."""
 FIGURE_MEASURES = (("modularity", "yeo7"), ("modularity", "cole-anticevic"), ("segregation", "yeo7"), MIRROR)
-"""The measures in the figure that compares variants."""
+"""The measures in the figure that compares variants, as pairs of analysis and target."""
 
 
 # ---------------------------------------------------------------------------------------------- reading a run
 
 
 def partitions_in(run: Run) -> dict[str, dict[str, Any]]:
-    """Return what config.json of a run says about each known partition of its regions into networks, by name. It is the
-    same for all variants, and empty if no networks are known."""
+    """Return the known partitions of the regions of a run into networks, by name: for each, what `Partition.describe`
+    wrote to config.json. They are the same for all variants. Empty if no networks are known."""
     task = run.config["task"]
     first = next(iter(task["parts"].values())) if "parts" in task else task
     return dict(first.get("partitions", {}))
@@ -91,8 +91,8 @@ def sigma_effect_in_variant(run: Run, variant: str, measure: MeasureKey) -> Inte
 
 
 def smallest_effect_of_variants(analysis: str, target: str, run: Run) -> Interval:
-    """Return the effect of sigma on the measure (`analysis`, `target`) in that variant of the preprocessing where the
-    lower limit of its interval is lowest. If this limit is above 0, it is above 0 in all variants. A variant whose
+    """Return `sigma_effect_in_variant` of the measure (`analysis`, `target`) for the variant of the preprocessing where
+    the lower limit of the interval is lowest. If this limit is above 0, it is above 0 in all variants. A variant whose
     effect has no interval comes first."""
     intervals = [sigma_effect_in_variant(run, variant, (analysis, target)) for variant in variants(run)]
     return min(intervals, key=lambda interval: (not math.isnan(interval.low), interval.low))
@@ -144,10 +144,11 @@ run at the scale "paper"."""
 
 
 def connectivity_values(run: Run, variant: str, measure: MeasureKey, baseline: str = "") -> list[float]:
-    """Return a measure of functional connectivity (the correlations of regions), one value per split of the people.
+    """Return a measure of functional connectivity (the correlations of regions) in one variant: one value per split of
+    the people.
 
-    `baseline` is the name of the connectivity in the table of baselines. The default is connectivity that is centred as
-    PEs are if the run has this measure of it, otherwise plain connectivity.
+    `baseline` is the name of the connectivity in the table of baselines. By default it is the centred connectivity
+    (`known_networks.CENTRED_FC`) if the run has this measure of it, otherwise the plain one.
     """
     rows = run.baselines
     rows = rows[(rows["data"] == variant) & (rows["split"] == "analysis")]

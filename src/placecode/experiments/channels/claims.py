@@ -5,10 +5,10 @@ The 95% interval of an effect must lie beyond the margin of the claim. Margins w
 nearest channel is in the same group, the margin is what we expected. For a difference between two sigmas, it is half of
 the prototype's difference. For errors that are said to be equal, it is 0.02, and for "better at all", zero.
 
-A world is one data set, and a member with seed s uses world s modulo the number of worlds. Simulated networks and
-channels have one world for each seed, so an interval over seeds is also one over worlds. On brains, a world is a split
-of the people. Seeds of one split are averaged first, and the interval is over splits, whose training people overlap.
-With a single split, the interval is over seeds and says nothing about other people.
+A world is one data set: a simulated one, or one split of the people. A member with seed s uses world s modulo the
+number of worlds. Simulated networks and channels have one world for each seed, so an interval over seeds is also one
+over worlds. On brains, seeds of one split are averaged first, and the interval is over splits, whose training people
+overlap. With a single split, the interval is over seeds and says nothing about other people.
 
 Our networks and people are not the paper's. The verdict on a claim of the paper is therefore "found on our data" or
 "not found on our data", and its numbers are not compared with ours.
@@ -59,10 +59,10 @@ def error(run: Run, condition: str, split: str = "test") -> pd.Series:
 
 
 def minus_baseline(name: str, measure: MeasureKey, sigma: float, run: Run) -> Interval:
-    """Return a measure of the members with a sigma minus that of another method on the same data, the baseline `name`.
+    """Return a measure at one sigma minus that of another method on the same data, the baseline `name`.
 
-    The measure is one of structure, named by its analysis and target, or the error: "mse", with a fraction of hidden
-    channels, such as "hidden 0.5".
+    `measure` is a pair of texts. For a measure of structure, they are its analysis and target, as in ("modularity",
+    "yeo7"). For the error, they are "mse" and a fraction of hidden channels, such as "hidden 0.5".
     """
     theirs = baseline_by_seed(run, name, *measure)
     metric, condition = measure
@@ -83,7 +83,7 @@ def baseline_above_chance(name: str, run: Run) -> Interval:
 
 
 def excess_error(condition: str, sigma: float, run: Run) -> Interval:
-    """Return the error at one sigma minus the minimum possible error."""
+    """Return the error at one sigma in `condition`, such as "hidden 0.3", minus the minimum possible error."""
     best = run.config["task"].get("best_mse", {}).get(condition)
     if best is None:
         raise NotInRun(f"the least possible error with {condition} is not known")
@@ -91,7 +91,8 @@ def excess_error(condition: str, sigma: float, run: Run) -> Interval:
 
 
 def best_sigma_is_small(condition: str, limit: float, run: Run) -> Interval:
-    """Return the mean error over sigmas up to `limit` minus that over larger sigmas, paired by seed."""
+    """Return the mean error over sigmas up to `limit` minus that over larger sigmas, paired by seed. `condition` is as
+    in `error`."""
     table = sweep_members(run).assign(value=lambda rows: rows["member"].map(error(run, condition)))
     is_small = table["sigma"] <= limit
     small, large = (table[part].groupby("seed")["value"].mean() for part in (is_small, ~is_small))
@@ -99,29 +100,29 @@ def best_sigma_is_small(condition: str, limit: float, run: Run) -> Interval:
 
 
 def second_half(run: Run, values: pd.Series, columns: Columns) -> pd.Series:
-    """Return the values, by seed, of members of brain-transfer that train on the second half of the people. `values` is
-    indexed by member. `columns` holds the values of sigma, start and learn that select the members."""
+    """Return the values, by seed, of the members of brain-transfer that train on the second half of the people and have
+    the values of sigma, start and learn in `columns`. `values` is indexed by member."""
     which = f"members of the second half with sigma {columns['sigma']:g} and start {columns['start']}"
     return select(run, values, which, data="second half", **columns)
 
 
 def transfer(condition: str, a: Columns, b: Columns, run: Run) -> Interval:
-    """Return the mean squared error of members `a` of the experiment brain-transfer minus that of members `b`.
-    `condition` is the fraction of hidden regions at evaluation, such as "hidden 0.5"."""
+    """Return the error of the members of brain-transfer with the column values `a` (see `second_half`) minus that of
+    the members with `b`. `condition` is the fraction of hidden regions at evaluation, such as "hidden 0.5"."""
     values = error(run, condition)
     return interval_over_worlds(run, second_half(run, values, a) - second_half(run, values, b))
 
 
 def halves_agree(small: float, large: float, run: Run) -> Interval:
-    """Return a difference of two similarities, at the sigma `small` minus at `large`. Each is the similarity of PEs
-    that were learned from different halves of the people, with different seeds."""
+    """Return the similarity of PEs that were learned from different halves of the people (with different seeds) at
+    sigma `small`, minus their similarity at sigma `large`."""
     values, which = analysis_values(run, "stability", "other data"), f"members with sigma {small:g} and {large:g}"
     a, b = (select(run, values, which, data="second half", sigma=sigma, **OWN) for sigma in (small, large))
     return interval_over_worlds(run, a - b)
 
 
 TRAINED_CONDITION, SHIFTED_CONDITION = "hidden 0.5", "hidden 0.9"
-"""Fractions of hidden channels at evaluation: as many as in training, and more."""
+"""Names of two fractions of hidden channels at evaluation: as many as in training, and more."""
 NEIGHBOURS = ("neighbor_agreement", "labels")  # share of channels whose nearest channel is in the same group
 MIRROR = ("mirror_agreement", "partner")  # share of regions whose nearest region is the mirror region
 paper_claim_on_other_data = partial(paper_claim, data_differ=True)

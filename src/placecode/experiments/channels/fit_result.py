@@ -30,9 +30,12 @@ SCORES = ("heldout_mse", "procrustes_r2", "neighbor_agreement", "neighbor_agreem
 
 @dataclass(frozen=True)
 class Method:
-    """The result of one method for n channels: their `similarity`, (n, n), `maps` with their positions, (n, 2) and
-    (n, 3), by number of axes, `labels`, (n,), with the module (group of similar channels) of each channel or -1 for
-    none, and `scores` by name."""
+    """The result of one method, such as our models or PCA, for n channels.
+
+    `similarity` has shape (n, n). `maps` has positions of the channels by number of axes: (n, 2) for 2, and (n, 3) for
+    3. `labels`, (n,), has the module (group of similar channels) of each channel, or -1 for none. `scores` are by name,
+    see `SCORES`.
+    """
 
     similarity: Array
     maps: Mapping[int, Array]
@@ -50,7 +53,7 @@ class FitResult:
     why: str
     """The reason for this sigma, in a sentence."""
     sigmas: Sequence[Mapping[str, float]]
-    """For each sigma that was tried: error, standard_error and stability."""
+    """A row for each sigma that was tried, with the keys sigma, error, standard_error and stability."""
     p_value: float  # of the permutation test whether the channels depend on each other
     heldout_mse: float  # error of the models on hidden channels of the test samples
     linear_mse: float  # error of a linear prediction
@@ -110,7 +113,8 @@ class FitResult:
         return 1 - self.heldout_mse / self.mean_mse
 
     def summary(self) -> dict[str, Any]:
-        """Return what a fit adds to summary.json of its run: our scores, then those of the other methods."""
+        """Return what a fit adds to summary.json of its run: the verdict and the scores of our models, the scores of
+        the other methods ("baselines"), and why some of these were left out."""
         ours = {
             "verdict": self.verdict,
             "p_value": self.p_value,

@@ -40,8 +40,9 @@ CENTRED_FC = "centred fc"
 
 
 def network_measures(similarity: np.ndarray, task: Masked, draws: int = 0) -> dict[MeasureKey, np.ndarray]:
-    """Return the three measures, (e,), of the agreement of similarities, (e members, n, n), with every partition, by
-    analysis and target. If `draws` is not 0, also compare them with that many random orders of the labels."""
+    """Return the agreement of similarities, (e members, n, n), with every known partition by all three `MEASURES`:
+    arrays (e,) by (analysis, target). If `draws` is not 0, also compare them with that many random orders of the
+    labels."""
     result: dict[MeasureKey, np.ndarray] = {}
     for target, labels in partition_labels(task).items():
         for name, measure in MEASURES.items():
@@ -52,8 +53,9 @@ def network_measures(similarity: np.ndarray, task: Masked, draws: int = 0) -> di
 
 
 def smooth_null(similarity: np.ndarray, task: Masked, draws: int) -> dict[MeasureKey, np.ndarray]:
-    """Compare the measures of similarities (e members, n, n) with those of random maps that are as smooth in space.
-    Return the values of `null_columns`. The result is empty if the task has no partitions or no positions."""
+    """Compare the `MEASURES` of similarities, (e members, n, n), with those of random maps that are as smooth in space.
+    Return the results in the form of `null_columns`. Empty if the task has no partitions or no positions of
+    channels."""
     measures = measure_functions(task)
     if not measures or task.positions is None:
         return {}
@@ -75,7 +77,8 @@ def measure_functions(task: Masked) -> dict[MeasureKey, Callable[[np.ndarray], n
 
 
 def null_columns(name: MeasureKey, chance: nulls.NullTest, ending: str = "") -> dict[MeasureKey, Any]:
-    """Return z, p, low and high of a test by their names in tables. `ending` is "" or, for random maps, "_smooth"."""
+    """Return z, p, low and high of the test of a measure by their names in tables, such as ("modularity_smooth_z",
+    "yeo7"). `name` is the analysis and target of the measure. `ending` is "" or, for random maps, "_smooth"."""
     analysis, target = name
     parts = {"z": chance.z, "p": chance.p, "low": chance.low, "high": chance.high}
     return {(f"{analysis}{ending}_{part}", target): values for part, values in parts.items()}

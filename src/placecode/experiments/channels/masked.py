@@ -66,8 +66,9 @@ class MaskedExperiment(ModelExperiment):
 
     @property
     def worlds(self) -> int:
-        """Number of worlds. Each seed has its own world, so that an interval over seeds is also one over worlds. If
-        seeds are large, it is the smallest number such that seed modulo this number differs between all seeds."""
+        """Number of worlds (data sets) to simulate. Each seed has its own world, so that an interval over seeds is also
+        one over worlds. If seeds are large, it is the smallest number such that seed modulo this number differs between
+        all seeds."""
         if max(self.seeds) < MOST_WORLDS:
             return max(self.seeds) + 1
         counts = range(len(self.seeds), max(self.seeds) + 2)
@@ -79,7 +80,8 @@ class MaskedExperiment(ModelExperiment):
         return by_field | {axis.name: axis.values for axis in self.axes}
 
     def parts(self, member: Member) -> tuple[DisplaySetting, ...]:
-        """Return the swept settings of a member, as names and values for figures, except encoding and sigma."""
+        """Return the settings of a member that have several values in the experiment, except encoding and sigma, as
+        pairs of name and value for figures."""
         settings = self._data_settings(member.data)
         return tuple(
             display_setting(field, settings[field] if field in settings else getattr(member, field))
@@ -92,7 +94,8 @@ class MaskedExperiment(ModelExperiment):
         return ", ".join(format_setting(display_setting(field, value)) for field, value in settings.items()) or data
 
     def _data_settings(self, data: str) -> Mapping[str, Any]:
-        """Return the settings in which the data set `data` differs from others. Empty if it is the only one."""
+        """Return the settings in which the data set `data` differs from others, by name. Empty if there are no
+        others."""
         return (self.data_sets() or data_sets(self.axes)).get(data, {})
 
     def training_steps(self, task: Task) -> int:

@@ -38,11 +38,11 @@ from placecode.training.trainer import portions
 DRAWS, SLOW_DRAWS = 1000, 199
 """Number of random draws in a test of significance, and in a slow test."""
 MAX_ATTENTION_VALUES = 1 << 26
-"""Maximum number of values of attention maps in memory."""
+"""Maximum number of values of attention maps that are in memory at a time."""
 MAX_EXAMPLES = 256
 """Maximum number of examples over which attention maps are averaged."""
 Values = dict[MeasureKey, np.ndarray]
-"""Values of the e members of a stack, (e,), by analysis and target."""
+"""Arrays (e,), with one value for each of e members, by (analysis, target)."""
 
 
 def pe_structure(stack: Stack, task: Masked, null: bool = True, threads: int = 1) -> Rows:
@@ -74,7 +74,8 @@ def pe_structure(stack: Stack, task: Masked, null: bool = True, threads: int = 1
 
 
 def map_members(function: Callable[..., Values], *arrays: np.ndarray, threads: int = 1) -> Values:
-    """Call a function of arrays (e, ...) for each of the e members separately, and join the results to values (e,)."""
+    """Call `function` once for each of e members, with the member's slices (1, ...) of the arrays (e, ...), and join
+    the results."""
     parts = [[array[i : i + 1] for array in arrays] for i in range(len(arrays[0]))]
     with ThreadPoolExecutor(max(1, min(threads, len(parts)))) as pool:
         results = list(pool.map(lambda part: function(*part), parts))
@@ -82,12 +83,12 @@ def map_members(function: Callable[..., Values], *arrays: np.ndarray, threads: i
 
 
 def structure_measures(similarity: np.ndarray, task: Masked, null: bool = True) -> Values:
-    """Measure how well similarities, (e members, n channels, n), of PEs or of data, agree with what is known about the
-    channels: groups, networks, mirror regions and positions.
+    """Measure how well similarities of n channels, (e members, n, n), agree with what is known about the channels:
+    groups, networks, mirror regions and positions. They are similarities of PEs, or of data (then e is 1).
 
-    With `null`, also compute measures that search for groups, and permutation tests that shuffle the known values over
-    the channels (names ending in _z, _p, _low and _high). `coordinate_agreement` is a mean rank of distances, 0.5 by
-    chance. `neighbor_agreement` and `mirror_agreement` are fractions of channels.
+    With `null`, also compute measures that search for groups, and permutation tests (names that end in _z, _p, _low and
+    _high). The tests shuffle labels or positions over the channels. `coordinate_agreement` is a mean rank of distances,
+    0.5 by chance. `neighbor_agreement` and `mirror_agreement` are fractions of channels.
     """
     result: Values = {}
     if task.labels is not None:
@@ -128,8 +129,8 @@ def structure_measures(similarity: np.ndarray, task: Masked, null: bool = True) 
 
 
 def _in_space(similarity: np.ndarray, positions: np.ndarray, null: bool) -> Values:
-    """Measure how often the most similar channel is a neighbour in space. With `null`, take two more measures: a
-    permutation test of this share, and how well a map made from the similarities fits the true positions."""
+    """Measure how often the most similar channel is a neighbour in space. With `null`, also return the p value of this
+    share in a permutation test, and how well a map made from the similarities fits the true positions."""
     near = places.neighbors_in_space(positions)
     result = {("neighbor_agreement", "positions"): modules.related_neighbor_agreement(similarity, near)}
     if null:
@@ -142,8 +143,8 @@ def _in_space(similarity: np.ndarray, positions: np.ndarray, null: bool) -> Valu
 
 def flat_map(similarity: np.ndarray, axes: int = 2) -> np.ndarray:
     """Compute a map of n channels from their correlations by multidimensional scaling, (n, n) -> (n, axes). It is NaN
-    if the matrix is not a correlation matrix. (Maps of PEs are made by `places.isomap_embedding`, which does not work
-    for sparse matrices.)"""
+    if the matrix is not a correlation matrix. It is used for baselines: `places.isomap_embedding`, which makes the maps
+    of PEs, does not work for sparse matrices."""
     if not np.isfinite(similarity).all() or not np.allclose(np.diag(similarity), 1.0):
         return np.full((len(similarity), axes), np.nan)
     return connectivity.mds_embedding(similarity, axes)
@@ -194,8 +195,9 @@ def slow_p_values(similarity: np.ndarray, fc: np.ndarray, task: Masked) -> Value
 
 
 def _sides(task: Masked) -> np.ndarray:
-    """Return whether each of n regions is in the right hemisphere, (n,). The first regions of all mirror pairs get one
-    side, the second regions the other side. For regions without a mirror region, the sign of x decides."""
+    """Return whether each of n regions is in the right hemisphere, (n,). The first regions of all mirror pairs are on
+    one side, and the second regions on the other side. For regions without a mirror region, the sign of the x
+    coordinate decides."""
     assert task.positions is not None and task.partner is not None
     partner = task.partner
     second = partner[partner > np.arange(len(partner))]
@@ -206,15 +208,15 @@ def _sides(task: Masked) -> np.ndarray:
 
 
 def _mantel(similarity: np.ndarray, fc: np.ndarray) -> np.ndarray:
-    """Return the p value of Mantel's test for each of e members, (e, n, n) and (e, n, n) -> (e,): how often two
-    matrices correlate at least as well when the channels of one are in random order."""
+    """Return the p value of Mantel's test for each of e members, (e, n, n) and (e, n, n) -> (e,): how often the
+    member's two matrices correlate at least as well if the channels of one are in random order."""
     orders = nulls.shuffles(np.zeros(similarity.shape[-1]), SLOW_DRAWS)
     return np.array([float(nulls.matrix_null(a, b, orders).p) for a, b in zip(similarity, fc, strict=True)])
 
 
 def _pairs(task: Masked) -> np.ndarray | None:
-    """Return a label for each of n regions, (n,), the same for a region and its mirror in the other hemisphere, -1
-    without a mirror region. Return None if no mirror region is known."""
+    """Return a label for each of n regions, (n,). A region and its mirror region in the other hemisphere have the same
+    label, and regions without a mirror region have -1. Return None if no mirror region is known."""
     partner = task.partner
     if partner is None or not (partner >= 0).any():
         return None
@@ -222,7 +224,7 @@ def _pairs(task: Masked) -> np.ndarray | None:
 
 
 def _p_of_groups(agreement: Callable[..., np.ndarray], groups: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Return p values, (e,), of the agreement of clusters, (e members, n), with labels, (n,), from shuffled labels."""
+    """Return p values, (e,), of `agreement` of `groups`, (e members, n), with `labels`, (n,), from shuffled labels."""
     shuffled = labels[nulls.shuffles(labels, SLOW_DRAWS)]  # (draws, n)
     true, null = agreement(groups, labels), np.stack([agreement(clusters, shuffled) for clusters in groups])
     return nulls.p_value(true, null)
@@ -242,7 +244,7 @@ def attention_structure(stack: Stack, task: Masked, null: bool = True) -> Rows:
 
 
 def _connectivity(stack: Stack, task: Masked) -> np.ndarray:
-    """Return the correlation matrix of the n channels in the world of each of e members, (e, n, n)."""
+    """Return, for each of e members, the correlation matrix of the n channels in the member's data set, (e, n, n)."""
     worlds = [member.seed % task.worlds for member in stack.members]
     by_world = {world: connectivity.correlation(training_values(task, world)) for world in set(worlds)}
     return np.stack([by_world[world] for world in worlds])
@@ -254,8 +256,8 @@ def training_values(task: Masked, world: int) -> np.ndarray:
 
 
 def attention_maps(stack: Stack, task: Masked) -> Tensor:
-    """Return attention averaged over held-out examples, (members, blocks, heads, n, n) for n channels. Hidden channels
-    are those of the first fraction in `eval_mask_ratios`."""
+    """Return attention averaged over held-out examples, (members, blocks, heads, n, n) for n channels. The fraction of
+    hidden channels is the first in `eval_mask_ratios`."""
     split = next(name for name in task.splits if name != "train")
     count, total = min(task.examples(split), MAX_EXAMPLES), None
     local = task.to(stack.flat.device, stack.flat.dtype)
@@ -279,12 +281,13 @@ def _portions(stack: Stack, task: Masked, examples: int) -> list[range]:
 def pe_change_and_stability(
     members: pd.DataFrame, arrays: Mapping[str, Tensor], worlds: int | Mapping[str, int], step: int
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows with how far the PE of each member moved in training, and with its "stability": how similar it is to
-    the PEs of members with the same settings and other seeds.
+    """Yield rows with how far the PE of each member moved in training, and with its "stability" before and after
+    training: how similar it is to the PEs of members with the same settings and other seeds.
 
-    A member is compared with members of the same world (see above) if there are any, otherwise with those of other
-    worlds. An experiment can have several data sets of the same channels, each with its worlds. Then members are also
-    compared with those of other data sets in the world of the same number.
+    The target "other seeds" is a comparison with members that use the same world (data set). If there are none, it is
+    with members of other worlds. The target "other data" exists if an experiment has several variants of its data
+    (values of `Member.data`) with the same channels. A member is then compared with members trained on other variants,
+    in the world of the same number.
 
     Parameters
     ----------
@@ -293,7 +296,7 @@ def pe_change_and_stability(
     arrays : mapping of str to Tensor
         The PE of member i before and after training as "pe_start/i" and "pe_end/i".
     worlds : int or mapping of str to int
-        Number of worlds, by name of the data set if it differs.
+        Number of worlds, by value of `Member.data` if it differs.
     step : int
         The last training step.
     """

@@ -125,7 +125,8 @@ class LstCausal(DonorExperiment):
         """Return the OOD accuracy of each trained member with each replacement of its PE.
 
         All members get the replacements of `interventions.own_replacements`. Members without a manipulation (LEARNED)
-        also get the PE of another member: for sigma 0.2 that of sigma 2.0 and the reverse, and that of the next seed.
+        also get the PEs of other members: the one with the next seed and, for sigma 0.2, the one with sigma 2.0, or the
+        reverse.
         """
         assert task.positions is not None
         order = interventions.shuffled_order(task.tokens)

@@ -1,5 +1,5 @@
-"""The manipulations of the PE in lst-causal, and their effects on OOD accuracy. A manipulation has the label of the
-members (models) that are trained with it. A donor is a model whose PE is copied into another model (a transplant).
+"""The manipulations of the PE in lst-causal, and their effects on OOD accuracy. A manipulation is named by the label of
+the members (models) that are trained with it. A donor is a model whose PE is copied into another model (a transplant).
 
 The size of a PE is its root mean square. All effects are differences paired by seed, with an interval over seeds.
 """
@@ -59,8 +59,8 @@ def manipulation_values(
 ) -> pd.Series:
     """Return the final OOD accuracy (or other `values`, indexed by member) of the members with this label, by seed.
 
-    It is averaged over `sigmas`, which are None if all members with this label have one size. Raise NotInRun if the run
-    has no finished members with the label at one of the sigmas.
+    It is averaged over `sigmas`. They must be None for a label whose members all have one size. Raise NotInRun if the
+    run has no finished members with the label at one of the sigmas.
     """
     values = accuracy(run) if values is None else values
     if sigmas is not None:

@@ -96,8 +96,8 @@ def _before_and_after_claims(name: str, words: str, analysis: str, target: str) 
 
 
 def only_learned_pes(effect: EffectFunction, run: Run) -> Interval:
-    """Return `effect(run)`. Raise NotInRun if the encoding that the run sweeps is not a learned PE, if it is frozen, or
-    if models have dropout: the claims that use this function are on learned PEs without dropout."""
+    """Return `effect(run)`. Raise NotInRun if the run sweeps another encoding than a learned PE, if the PE is frozen,
+    or if models have dropout: the claims that use this function are on learned PEs without dropout."""
     fields = run.config["fields"]
     if fields["encoding"] != "learned" or not fields["learn"] or fields["dropout"]:
         raise NotInRun("the PEs of the run are not learned, or not without dropout")

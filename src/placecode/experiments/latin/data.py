@@ -123,17 +123,17 @@ class LstSize(DonorExperiment):
         return members
 
     def panel_lines(self) -> dict[str, Sequence[PanelLine]]:
-        """Return the panel and the line of each label. There is one panel for each grid size."""
+        """Return the panel and line of the figure that show the members with each label. Each grid size has a panel."""
         small, large = (self._grids(order) for order in (self.from_order, self.to_order))
         pairs = [(small, RANDOM), (small, FIXED), (large, RANDOM), (large, FIXED)]
         pairs += [(large, line) for line in self._transplants().values()]
         return {f"{line}, {panel}": [(panel, line)] for panel, line in pairs}
 
     def _transplants(self) -> dict[str, str]:
-        """Return the two ways to start from a donor's PE (`Member.start`), mapped to the names of their lines."""
+        """Return the two values of `Member.start` for a donor's resized PE, mapped to names of lines in figures."""
         small = f"{self.from_order} x {self.from_order}"
         return {"resized": f"learned on {small}, resized", "resized-shuffled": f"learned on {small}, shuffled, resized"}
 
     def _grids(self, order: int) -> str:
-        """Return the name of a grid in labels, such as "4 x 4 grids"."""
+        """Return the name of grids with `order` rows in labels, such as "4 x 4 grids"."""
         return f"{order} x {order} grids"

@@ -68,12 +68,12 @@ FITTING_ACCURACY = 0.99
 MAX_TINY_SIGMA = 0.05
 """Largest sigma that counts as very small."""
 Table = np.ndarray
-"""An array of values by sigma and seed, (..., sigmas, seeds), or of results computed from it."""
+"""An array of values by sigma and seed, (..., sigmas, seeds), or an array that is computed from one."""
 
 
 def difference(a: pd.Series, b: pd.Series) -> Interval:
-    """Return the mean of a - b over seeds, with Student's t interval. `a` and `b` are the values of two settings,
-    indexed by seed. Raise NotInRun if no seed has both."""
+    """Return the mean of a - b over seeds, with Student's t interval. `a` and `b` are values at two settings, such as
+    two sigmas, indexed by seed. Raise NotInRun if no seed has both."""
     pairs = (a - b).dropna()
     if pairs.empty:
         raise NotInRun("the run has no seed that finished at both settings")
@@ -132,16 +132,16 @@ def _means(values: Table) -> Table:
 
 
 def mean_gap_to_authors(run: Run) -> Interval:
-    """Return the absolute difference between our mean OOD accuracy and that in AUTHORS_MEANS, averaged over its sigmas,
-    with a bootstrap interval over our seeds."""
+    """Return the absolute difference between our mean OOD accuracy and the authors' (AUTHORS_MEANS), averaged over the
+    sigmas, with a bootstrap interval over our seeds."""
     ours, theirs = ours_and_published(run)
     return reflected_bootstrap(lambda values: np.abs(_means(values) - theirs).mean(axis=-1), ours)
 
 
 def largest_gap_to_authors(run: Run) -> Interval:
-    """Return the absolute difference between our mean OOD accuracy and that in AUTHORS_MEANS, in standard errors, at
-    the sigma where it is largest, with a bootstrap interval over our seeds. The standard deviation over the authors'
-    seeds is assumed to equal ours."""
+    """Return the absolute difference between our mean OOD accuracy and the authors' (AUTHORS_MEANS), in standard
+    errors, at the sigma where it is largest. The interval is from a bootstrap over our seeds. The standard deviation
+    over the authors' seeds is assumed to equal ours."""
     ours, theirs = ours_and_published(run)
     seeds = (~np.isnan(ours)).sum(axis=-1)
     if seeds.min() < 2:
@@ -153,7 +153,7 @@ def largest_gap_to_authors(run: Run) -> Interval:
 
 def learned_pe_values(run: Run, values: pd.Series, sigma: float) -> pd.Series:
     """Return the values of the members with a learned PE of one sigma, by seed. `values` is indexed by member. Members
-    are left out if the `start` or `placement` of their PE is not that in the settings of the run."""
+    are left out if the `start` or `placement` of their PE differs from the settings of the run."""
     fields = run.config["fields"]
     usual = {"start": fields.get("start", "normal"), "placement": fields.get("placement", "every")}
     kind = {"role": "swept", "encoding": "learned", "learn": True, "sigma": sigma, **usual}
@@ -196,8 +196,8 @@ def correlation_over_sigmas(analysis: str, target: str, run: Run) -> Interval:
 
 
 def correlation_gained(analysis: str, target: str, run: Run) -> Interval:
-    """Return the absolute value of `correlation_over_sigmas` minus its absolute value for the measure before training.
-    Both are correlations with the final accuracy."""
+    """Return how much training strengthens `correlation_over_sigmas`: its absolute value for the measure after
+    training, minus that for the measure before training. Both are correlations with the final accuracy."""
     after, y = _correlation_arrays(run, analysis, target)
     before, _ = _correlation_arrays(run, analysis, target, "start")
 

@@ -34,8 +34,8 @@ PUBLISHED_LEADS = {"relative": 0.036}
 
 
 def encoding_difference(a: EncodingAndDropout, b: EncodingAndDropout, run: Run) -> Interval:
-    """Return the mean difference in OOD accuracy between members with encoding and dropout `a` and those with `b`, `a`
-    minus `b`, with its interval over seeds."""
+    """Return the mean OOD accuracy of members with the encoding and dropout `a` minus that of members with `b`, with
+    its interval over seeds."""
     return difference(encoding_accuracy(run, *a), encoding_accuracy(run, *b))
 
 

@@ -25,13 +25,13 @@ ACCURACY_WITH = "accuracy_with"
 ITSELF, NOTHING, MEAN, START = "itself", "nothing", "its mean", "its start"
 """Names of replacements of a PE: itself, zeros, its mean over the cells, its initial values."""
 SHUFFLED, WITH_CELLS, TRUE = "shuffled", "shuffled with its cells", "the true one, own size"
-"""Names of replacements of a PE: its cells shuffled, its cells shuffled together with those of the puzzles, the true
-arrangement (2d-fixed) rescaled to the size of the PE."""
+"""Names of replacements of a PE: its cells shuffled, its cells shuffled together with the cells of the puzzles, the
+true arrangement (2d-fixed) rescaled to the size of the replaced PE."""
 OTHER_SIGMA, OTHER_SIGMA_SIZED = "that of the other sigma", "that of the other sigma, own size"
-"""Names of replacements of a PE: that of a model with the other sigma (2.0 for models with 0.2, and the reverse), as it
-is or rescaled to the size of the PE."""
+"""Names of replacements of a PE: the PE of a model with the other sigma (2.0 for models with 0.2, and the reverse), as
+it is or rescaled to the size of the replaced PE."""
 OTHER_SEED = "another seed's"
-"""Name of a replacement of a PE: that of a model with another seed."""
+"""Name of a replacement of a PE: the PE of a model with another seed."""
 FACTORS = (0.5, 0.8, 1.0, 1.25, 2.0)
 """Factors by which the PE of a trained model is multiplied."""
 
@@ -51,8 +51,8 @@ def rescaled_like(pe: Array, other: Array) -> Array:
 
 def own_replacements(start: Array, end: Array, positions: Array, order: Sequence[int]) -> dict[str, Array]:
     """Return the replacements of a PE that need no other model, by name. `start` and `end` are the PE before and after
-    training, (blocks, tokens, features), the shape of all replacements. `positions` are the rows and columns of the
-    cells, and `order` is the order of the cells in a shuffled PE."""
+    training. They and all replacements have shape (blocks, tokens, features). `positions`, (tokens, 2), has the row and
+    column of each cell. `order` is the order of the cells in a shuffled PE."""
     true = np.broadcast_to(sinusoid(positions, end.shape[-1]), end.shape)
     return {
         ITSELF: end,
@@ -77,8 +77,8 @@ def accuracy_rows(stack: Stack, task: Task, replacements: Sequence[Mapping[str, 
     """Return rows with the OOD accuracy of every member of a stack with each of its replacement PEs. The PEs of the
     stack are restored afterwards.
 
-    `replacements` holds the replacement PEs of each member by name. `order` is the order of cells in the replacement
-    `WITH_CELLS`, a control: the cells of the examples are then put into the same order.
+    `replacements` has a dict for each member: its replacement PEs by name. `order` is the order of the cells in the
+    replacement `WITH_CELLS`, a control: the cells of the examples are then put into the same order.
     """
     vectors = stack.encoding.vectors()
     assert vectors is not None

@@ -47,8 +47,8 @@ def ood_accuracy(run: Run, sigmas: Sequence[float] | None = None, **columns: Any
 def accuracy_difference(
     a: Columns, b: Columns, sigmas: Sequence[float] | None, run: Run, values: ValuesFunction = accuracy
 ) -> Interval:
-    """Return the final OOD accuracy (or other values) of the members of the sweep with the column values `a` minus that
-    of those with `b`, averaged over `sigmas` (None: all sigmas of the run)."""
+    """Return the final OOD accuracy (or other values) of the members of the sweep with the column values `a`, minus
+    that of the members with `b`. Both are averaged over `sigmas` (None: all sigmas of the run)."""
     by_member = values(run)
     return difference(mean_over_sigmas(run, by_member, sigmas, **a), mean_over_sigmas(run, by_member, sigmas, **b))
 
@@ -65,12 +65,21 @@ def sigma_effect_difference(a: Columns, b: Columns, large: float, run: Run) -> I
 
 
 def smallest_sigma_effect(column: str, field: str, template: str, run: Run) -> Interval:
-    """Return the effect of sigma at the value of the knob where its lower confidence limit is lowest.
+    """Return the effect of sigma (OOD accuracy at 0.2 minus that at 2.0) at the value of the knob where the lower limit
+    of its interval is lowest.
 
-    The setting `field` of the run lists the values of the knob. Those at which models do not fit their training puzzles
-    are left out. A column of the table of members, `column`, has the value of the knob, written by a `template` such as
-    "puzzles={}" or, if this is empty, as it is. The value of the knob is chosen from the same results, so the effect is
-    underestimated if anything.
+    Values of the knob at which models do not fit their training puzzles are left out. The value is chosen from the same
+    results, so the effect is underestimated if anything.
+
+    Parameters
+    ----------
+    column : str
+        Column of the table of members with the value of the knob, such as "heads".
+    field : str
+        Setting of the run that lists the values of the knob, such as "head_counts".
+    template : str
+        How the column writes a value, such as "puzzles={}". If empty, the column has the value itself.
+    run : Run
     """
     on_train, intervals = accuracy(run, "train"), []
     for value in run.config["fields"][field]:
@@ -84,8 +93,8 @@ def smallest_sigma_effect(column: str, field: str, template: str, run: Run) -> I
 
 
 def at_every_value(claim: Callable[..., Claim], column: str, field: str, words: str, template: str = "") -> Claim:
-    """Return the claim that a small sigma is better at all values of the knob. The function `claim`, such as
-    `our_claim`, makes it. `words` end its statement. The other arguments are those of `smallest_sigma_effect`."""
+    """Return the claim that a small sigma is better at all values of the knob. `claim` is a constructor, such as
+    `our_claim`. `words` end the statement of the claim. The other arguments are those of `smallest_sigma_effect`."""
     return claim(
         f"small-sigma-at-every-{column.replace('_', '-')}",
         f"Held-out accuracy is higher at sigma 0.2 than at 2.0, {words} (where training puzzles are fitted at 0.2).",
@@ -164,8 +173,8 @@ PLACEMENT_CLAIMS: tuple[Claim, ...] = (
 
 
 def columns_of_gain(gain: float, divided: bool, run: Run) -> dict[str, Any]:
-    """Return the values of two columns of the table of members that select the members with this gain (factor of the
-    model's outputs) and with the learning rate of the run or, if `divided`, that rate divided by the gain."""
+    """Return the column values that select the members with this gain (factor of the model's outputs). Their learning
+    rate is that of the run or, if `divided`, that of the run divided by the gain."""
     rate = run.config["fields"]["learning_rate"]
     return {"output_gain": gain, "learning_rate": rate / gain if divided else rate}
 

@@ -39,8 +39,8 @@ PanelLine = tuple[str, str]
 
 @dataclass(frozen=True)
 class Variant:
-    """One value of the knob, with its label and the fields of its members. If the figure of accuracy against sigma has
-    several panels, `panel_lines` says in which of them, and by which lines, it is shown."""
+    """One value of the knob, with its label and the fields of its members. `panel_lines` has the panels and lines that
+    show it, if the figure of accuracy against sigma has several panels."""
 
     label: str
     fields: Mapping[str, Any]
@@ -66,7 +66,7 @@ class KnobExperiment(LatinExperiment):
     """Name of the knob, used as the title of the legend in figures."""
 
     def variants(self) -> Sequence[Variant]:
-        """Return the values of the knob, which are crossed with sigma."""
+        """Return one variant for each value of the knob. Each is trained with every sigma."""
         return ()
 
     def references(self) -> Sequence[Variant]:
@@ -94,7 +94,8 @@ class KnobExperiment(LatinExperiment):
         ]
 
     def panel_lines(self) -> dict[str, Sequence[PanelLine]]:
-        """Return the panels and lines of each label. A label that is left out is one line in an untitled panel."""
+        """Return where figures show the members with each label: pairs (panel, line), by label. Members with a label
+        that is left out are one line, with the label as its name, in an untitled panel."""
         variants = (*self.variants(), *self.references())
         return {variant.label: variant.panel_lines for variant in variants if variant.panel_lines}
 
@@ -136,7 +137,8 @@ class KnobExperiment(LatinExperiment):
 
 
 DONOR_SEED_OFFSET = 1000
-"""Offset from the seed of a model to the seed of its donor."""
+"""Offset from the seed of a model to the seed of its donor, in a `DonorExperiment`. (lst-causal also has donors with
+other offsets.)"""
 
 
 @dataclass(frozen=True)
@@ -258,8 +260,9 @@ class LstGain(KnobExperiment):
     scales = {"paper": {}, "quick": QUICK_KNOB}
 
     def variants(self) -> list[Variant]:
-        """Return each gain with the usual learning rate, and with that rate divided by the gain. Adam's steps do not
-        depend on the gain. Weights therefore move less at a large gain only if the rate is divided."""
+        """Return two variants for each gain: with the usual learning rate, and with this rate divided by the gain. They
+        are equal for a gain of 1, which has one variant. Adam's steps do not depend on the gain. Weights therefore move
+        less at a large gain only if the rate is divided."""
         same, divided = "one step size", "step size divided by the gain"
         same_rate, divided_rate = [], []
         for gain in self.gains:
@@ -364,8 +367,9 @@ class LstOptimizer(KnobExperiment):
                 raise must_be(name, f"other than {included:g}, which is always included", list(getattr(self, name)))
 
     def variants(self) -> list[Variant]:
-        """Return every optimizer at every learning rate, then Adam with other learning rates of the PE, and with other
-        epsilons. Each optimizer, these rates and these epsilons have a panel; the last two also show the usual Adam."""
+        """Return one variant for each optimizer and learning rate, then Adam with other learning rates of the PE, then
+        Adam with other epsilons. Each optimizer has a panel. The variants with other rates of the PE share a panel, and
+        so do those with other epsilons. Both of these panels also show Adam with the usual settings."""
         names = {"adam": "Adam", "adamw": "AdamW", "sgd": "SGD"}
         adam_rate = default_rate(self.rates)
         adam = {"optimizer": "adam", "learning_rate": adam_rate}

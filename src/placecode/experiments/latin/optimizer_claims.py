@@ -144,14 +144,15 @@ def tiny_sigma_drop(optimizer: str, run: Run) -> pd.Series:
 
 
 def adam_difference(columns: Columns, run: Run) -> Interval:
-    """Return the OOD accuracy of Adam at TINY_SIGMAS with the settings in `columns` minus that with its usual ones."""
+    """Return the mean OOD accuracy over TINY_SIGMAS of Adam with the settings in `columns`, minus that of Adam with its
+    usual settings."""
     adam = default_columns("adam", run)
     return accuracy_difference({**adam, **columns}, adam, TINY_SIGMAS, run)
 
 
 def pe_rate_effect(factor: float, run: Run) -> Interval:
-    """Return the OOD accuracy of Adam at TINY_SIGMAS if the learning rate of the PE is `factor` times that of the other
-    weights, minus that with one learning rate for all."""
+    """Return the mean OOD accuracy over TINY_SIGMAS of Adam if the PE learns at `factor` times the rate of the other
+    weights, minus that of Adam with one learning rate for all."""
     return adam_difference({"pe_learning_rate": factor * default_rate(run.config["fields"]["rates"])}, run)
 
 

@@ -2,15 +2,15 @@
 
 lst-sigma sweeps sigma, the initial scale of the learned PE, with one architecture on one data set. Do all sigmas fit
 the training puzzles in the end? Does accuracy fall with sigma on held-out puzzles that are unlike the training puzzles
-(ood)? A model with high training accuracy and low OOD accuracy has memorized. A PE near the true grid, or attention
-like that of 2d-fixed models, may predict accuracy only because both depend on sigma. Does it also predict accuracy at a
-fixed sigma?
+(ood)? A model with high training accuracy and low OOD accuracy has memorized. The encoding 2d-fixed consists of
+sinusoids of the true row and column. A PE or attention similar to those of 2d-fixed models may predict accuracy only
+because both depend on sigma. Does it also predict accuracy at a fixed sigma?
 
-lst-encodings trains all encodings on the same puzzles, without dropout and with that of the fixed encodings in the code
-of the paper's authors. Which encodings generalize? How near does a learned PE come to the true one (2d-fixed)? How much
-of the accuracy is due to the dropout?
+lst-encodings trains all encodings on the same puzzles, without dropout and with the dropout that fixed encodings have
+in the code of the paper's authors. Which encodings generalize? How near does the accuracy of a learned PE come to that
+of 2d-fixed? How much of the accuracy is due to the dropout?
 
-The length and size of the quick version of lst-sigma are in `QUICK`, those of others in `scales` of their class.
+The settings of each experiment at the scales "quick" and "paper" are in the attribute `scales` of its class.
 """
 
 from __future__ import annotations

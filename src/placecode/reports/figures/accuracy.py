@@ -62,9 +62,9 @@ def accuracy_by_sigma(members: pd.DataFrame, metrics: pd.DataFrame, run_name: st
 
 
 def labelled(members: pd.DataFrame) -> pd.DataFrame:
-    """Return the members with a column `label`: the encoding, and the settings that differ among its members.
+    """Return the members with a column `label`: the encoding, and the settings that differ among members with it.
 
-    Sigma is not part of the label, and becomes a number (NaN if a member has none).
+    Sigma is not part of the label. The column sigma becomes numeric, with NaN for members without a sigma.
     """
     specs = [
         {**{name: row[name] for name in row if name not in _NOT_SPEC}, **json.loads(row.get("options") or "{}")}
@@ -117,7 +117,7 @@ def _points(axes: Axes, table: pd.DataFrame, column: str, places: Mapping[Any, f
 
 
 def means_over(table: pd.DataFrame) -> str:
-    """Return a note on how many seeds the means of a table from `accuracies` are over. It counts members."""
+    """Return a note on how many seeds are in a mean of a table from `accuracies`; every member counts as one seed."""
     return base.seeds_note(table, ["label", "sigma", "split", "step"], unit="member")
 
 

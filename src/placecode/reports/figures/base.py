@@ -73,7 +73,10 @@ def finite(table: pd.DataFrame, values: Sequence[str] = ("value",)) -> tuple[pd.
 
 
 def means(table: pd.DataFrame, by: Sequence[str], value: str = "value") -> pd.DataFrame:
-    """Return a table with the columns `by`, mean, low and high (95% t interval): one row per group of `by`, sorted."""
+    """Return the mean of the column `value` and its 95% t interval for each group of rows with equal values in `by`.
+
+    The result has one row per group, sorted, with the columns `by`, mean, low and high.
+    """
     rows = [(*key, *interval(group)) for key, group in table.groupby(list(by))[value]]
     return pd.DataFrame(rows, columns=[*by, "mean", "low", "high"])
 
@@ -91,7 +94,7 @@ def seeds_note(table: pd.DataFrame, by: Sequence[str], unit: str = "seed") -> st
 
 
 def summarized(table: pd.DataFrame, by: Sequence[str]) -> tuple[pd.DataFrame, str, str]:
-    """Return the `means` of the finite values, and two notes: on the number of seeds, and on missing values."""
+    """Return the `means` of the finite values, a note on the number of seeds, and a note on missing values."""
     rows, missing = finite(table)
     return means(rows, by), seeds_note(rows, by), missing
 
@@ -142,7 +145,7 @@ def panels(rows: int, columns: int, size: tuple[float, float], sharey: bool = Tr
 
 
 def grid_shape(count: int, most: int) -> tuple[int, int]:
-    """Return how many rows and columns `count` panels need: rows of similar length, with at most `most` panels."""
+    """Return the numbers of rows and columns for `count` panels: rows of similar length, at most `most` panels each."""
     rows = max(1, -(-count // most))
     return rows, max(1, -(-count // rows))
 
@@ -150,9 +153,10 @@ def grid_shape(count: int, most: int) -> tuple[int, int]:
 def panel_grid(
     count: int, most: int, side: tuple[float, float], extra: tuple[float, float] = (0.6, 0.9), sharey: bool = True
 ) -> Panels:
-    """Make a figure with `count` panels of about `side` inches, at most `most` in a row; return it and the panels.
+    """Make a figure with `count` panels, at most `most` in a row; return the figure and the panels.
 
-    `extra` inches are added to its width and height. If `count` is 0, there is one panel, which says "no values".
+    `side` is the approximate (width, height) of a panel in inches, and `extra` is added to the (width, height) of the
+    figure. If `count` is 0, there is one panel, which says "no values".
     """
     rows, columns = grid_shape(count, most)
     size = (max(side[0] * columns + extra[0], MIN_WIDTH), side[1] * rows + extra[1])
@@ -255,9 +259,10 @@ def sigma_axis(axes: Axes, sigmas: AnyArray, most: int = 12) -> None:
 
 
 def dodge(axes: Axes, x: Any, ticks: Sequence[float] | AnyArray, steps: float, step: float = 0.008) -> AnyArray:
-    """Return the positions `x` shifted by a number of small steps, `steps`, so that marks of lines do not overlap.
+    """Return the positions `x` on the x axis, shifted by `steps` small steps so that the marks of lines do not overlap.
 
-    A step is the fraction `step` of the range of the `ticks` on the axis, but at most a fifth of their smallest gap.
+    `steps` may be negative or a fraction. The length of a step is `step` times the range of the `ticks`, but at most a
+    fifth of the smallest gap between them. On a logarithmic axis, logarithms are shifted.
     """
     log = axes.get_xscale() == "log"
     at, edges = (np.log(values) if log else np.asarray(values, dtype=float) for values in (x, np.sort(ticks)))
@@ -310,7 +315,7 @@ def draw_means(
     shift: float = 0.0,
     **style: Any,
 ) -> None:
-    """Draw the means in `rows` (columns mean, low, high) with intervals, clipped to `bounds`; nothing if it is empty.
+    """Draw the means in `rows` (columns mean, low, high) with intervals clipped to `bounds`; nothing without rows.
 
     Means are values on the axis `along`; `at` are their positions on the other axis, to which `shift` is added.
     """

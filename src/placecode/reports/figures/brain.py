@@ -77,13 +77,25 @@ def regions_on_brain(
 ) -> Figure:
     """Draw the regions of a brain from four sides, coloured by group, with a row of drawings per entry of `maps`.
 
-    `maps` maps the title of a row to the group of each region (n,), -1 for none. `coordinates` (n, 3) are in mm of MNI
-    space. `neighbors` maps the title to the index of the region whose PE is most similar to that of each region (n,),
-    -1 for none; a line joins the two. `partner` (n,) is the index of each region's mirror region in the other
-    hemisphere, -1 for none; a line between mirror regions is dark. `note` is added to the small print.
-
     Groups of different rows have the same colour if they consist mostly of the same regions; see `matched`. Regions in
-    groups beyond the `PALETTE` are grey, and those without a group are hollow.
+    groups beyond the `PALETTE` are grey, and regions without a group are hollow.
+
+    Parameters
+    ----------
+    maps : mapping of str to ndarray, shape (n,)
+        By the title of a row, the group of each region, -1 for none.
+    coordinates : ndarray, shape (n, 3)
+        Positions of the regions in mm of MNI space.
+    run_name : str
+        Name of the run, for the small print.
+    neighbors : mapping of str to ndarray, shape (n,)
+        By the title of a row, for each region the index of the region with the most similar PE, -1 for none. A line
+        joins the two.
+    partner : ndarray, shape (n,)
+        For each region the index of the mirror region in the other hemisphere, -1 for none. A line between mirror
+        regions is dark.
+    note : str
+        Text that is added to the small print.
     """
     n, colors = len(coordinates), matched([*maps.values()])
     rows = []
@@ -198,7 +210,7 @@ class _RowText:
 
 
 def _sheet(rows: Sequence[_RowText], notes: Sequence[str]) -> tuple[Figure, list[Axes], list[list[Axes]]]:
-    """Make a figure with outlines of brains; return it, the axes for the text of each row, and the views of each row.
+    """Make a figure with outlines of brains; return it, the axes for text (one per row), and the axes of views per row.
 
     Space for the `notes` is left at the bottom. The layout is computed in inches, so that all views have one scale.
     """
@@ -285,7 +297,7 @@ def _join(axes: Axes, view: View, places: AnyArray, nearest: Numbers, mirror: Nu
 
 
 def _style(color: int) -> base.Style:
-    """Return the marker style of a colour number: hollow below 0 (no group), grey from `GREY` on."""
+    """Return the marker style of a colour number: hollow for -1 (no group), grey for `GREY`, else from `PALETTE`."""
     if color < 0:
         return {"face": PAPER, "edge": MUTED, "line": 0.8, "marker": "o", "area": 18.0}
     if color >= GREY:

@@ -72,9 +72,9 @@ def error_by_sigma(
 ) -> Figure:
     """Draw the final test error by sigma, with a panel for each share of hidden channels.
 
-    Members without a sigma are left out. Each baseline is a horizontal line at its mean error over worlds (the data
-    sets of the seeds), with a mark at the right end. `best` maps a share of hidden channels, as it stands in the column
-    condition of `metrics`, to the lowest possible error, which is also drawn as a line.
+    Members without a sigma are left out. Each baseline (another method) is a horizontal line at its mean error over
+    worlds (the data sets of the seeds), with a mark at the right end. `best` maps a condition of `metrics`, such as
+    "hidden 0.5", to the lowest possible error, which is also drawn as a line.
     """
     settings = members_with_sigma(members)
     rows, missing = finite_rows(settings, final_errors(metrics), ["condition"])
@@ -139,10 +139,22 @@ def heatmap_by_settings(
 ) -> Figure:
     """Draw a heat map of a value by two settings, with the mean over seeds and half its 95% interval in every cell.
 
-    `table` has the columns seed, value and those named by `down` (the setting in the rows of the map) and `across` (the
-    setting in its columns). If `panel` names another column, there is one map per value of it. `value_label` is written
-    at the colour scale, and `labels` maps the names of the columns to their texts. Cells without a mean say "not run",
-    or "no values" if none of their values is finite.
+    Cells without a mean say "not run", or "no values" if none of their values is finite.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Columns seed, value, and those that `down`, `across` and `panel` name.
+    run_name : str
+        Name of the run, for the small print.
+    down, across : str
+        Columns of `table` with the settings in the rows and in the columns of the map.
+    value_label : str
+        Label of the colour scale.
+    labels : mapping of str to str
+        Texts to show for the columns named by `down`, `across` and `panel`.
+    panel : str
+        Column of `table`; there is one map for each of its values. "" for a single map.
     """
     by = [*([panel] if panel else []), down, across]
     means, averaged, missing = base.summarized(table, by)
@@ -222,11 +234,11 @@ def members_with_sigma(members: pd.DataFrame) -> pd.DataFrame:
 
 
 def finite_rows(settings: pd.DataFrame, rows: pd.DataFrame, columns: Sequence[str]) -> tuple[pd.DataFrame, str]:
-    """Return the `rows` of members that did not diverge and whose value is finite, and a note on how many of these
-    members' values are not finite ("" if none).
+    """Return the `rows` whose value is finite and whose member did not diverge. Also return a note on how many values
+    of such members are not finite ("" if none).
 
-    `settings` is a table of members. The returned rows have the columns member, value and `columns`, and of sigma, name
-    and seed those that are in `settings`.
+    `settings` is a table of members. The returned rows have the columns member, value and `columns`, and those of
+    sigma, name and seed that `settings` has.
     """
     member_columns = [name for name in ("member", "sigma", "name", "seed") if name in settings.columns]
     done = settings.loc[settings["state"] == "done", member_columns]
@@ -288,10 +300,10 @@ def draw_by_sigma(
     bounds: tuple[float, float] | None = None,
     label: str = "after training",
 ) -> None:
-    """Draw values by sigma after training and before it (hollow, grey): seeds as faint dots, and means with intervals.
+    """Draw means by sigma with intervals, after training and before it (hollow, grey), and final values as faint dots.
 
-    `after` and `before` have the columns sigma and value. `settings` is the table of members. Where one of its sigmas
-    has no values after training, a text in the panel says why.
+    `after` and `before` have the columns sigma and value, with a row per seed. `settings` is the table of members. If
+    one of their sigmas has no values after training, a text in the panel says why.
     """
     sigmas = np.sort(settings["sigma"].unique())
     if len(sigmas) == 0:
@@ -315,7 +327,7 @@ def draw_by_sigma(
 
 
 def round_ticks(axes: Axes, along: Literal["x", "y"] = "y") -> None:
-    """Set round ticks and light grid lines on the axis `along`, which need not start at 0."""
+    """Set round ticks and light grid lines on the axis `along`."""
     base.light_grid(axes, along)
     axis = axes.yaxis if along == "y" else axes.xaxis
     axis.set_major_locator(MaxNLocator(7 if along == "y" else 5, min_n_ticks=4, steps=[1, 2, 2.5, 5, 10]))
@@ -328,9 +340,11 @@ def round_ticks(axes: Axes, along: Literal["x", "y"] = "y") -> None:
 def baseline_values(
     members: pd.DataFrame, baselines: pd.DataFrame | None, split: str, condition: str, metric: str
 ) -> pd.DataFrame:
-    """Return the finite results of baselines on the data sets of the members: world, baseline and value of each.
+    """Return the finite results of baselines on the data sets that the members use: columns world, baseline and value.
 
-    For measures of structure, `split` is "analysis" and `condition` the target of the analysis. The table may be empty.
+    `split`, `condition` and `metric` say which results, such as "test", "hidden 0.5" and "mse". For measures of
+    structure, `split` is "analysis", `condition` the target and `metric` the name of the analysis. The table may be
+    empty.
     """
     columns = ["world", "baseline", "value"]
     if baselines is None or baselines.empty:
@@ -342,7 +356,7 @@ def baseline_values(
 
 
 def baseline_styles(tables: Sequence[pd.DataFrame], best: bool = False) -> dict[str, dict[str, Any]]:
-    """Return the style of each baseline in `tables` (of `baseline_values`), then that of the best error if `best`."""
+    """Return a style for each baseline in `tables` (from `baseline_values`) and, if `best`, for the lowest error."""
     names = dict.fromkeys(str(name) for rows in tables for name in rows["baseline"])
     styles = {name: dict(BASELINE_STYLES[i % len(BASELINE_STYLES)]) for i, name in enumerate(names)}
     return {**styles, BEST: {"color": INK, "marker": "*", "linestyle": "-"}} if best else styles
@@ -351,7 +365,8 @@ def baseline_styles(tables: Sequence[pd.DataFrame], best: bool = False) -> dict[
 def draw_baselines(
     axes: Axes, rows: pd.DataFrame, styles: Mapping[str, Mapping[str, Any]], best: float | None = None
 ) -> None:
-    """Draw horizontal lines at the mean of each baseline and at `best`, each with a mark at its right end."""
+    """Draw horizontal lines, with a mark at the right end, at `best` and at the mean of each baseline in `rows` (from
+    `baseline_values`)."""
     values = rows.assign(value=rows["value"].astype(float)).groupby("baseline")["value"].mean().to_dict()
     values |= {} if best is None else {BEST: best}
     for i, (name, style) in enumerate(styles.items()):
@@ -367,7 +382,8 @@ def baseline_note(
 ) -> str:
     """Return a note on the baselines in `tables` (from `baseline_values`); "" if there are none.
 
-    `where` says how they are drawn, and `what` names what is computed over worlds. The number of worlds is added.
+    `where` begins the note and says how baselines are drawn. `what` names the statistic over worlds, such as "mean".
+    The number of worlds is added.
     """
     counts = [rows["world"].nunique() for table in tables for _, rows in table.groupby("baseline")]
     if not counts:

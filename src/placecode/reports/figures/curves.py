@@ -142,7 +142,7 @@ def curve(axes: Axes, rows: pd.DataFrame, color: Any, alpha: float, most: float 
 
 
 def _finish(axes: Axes, name: str, here: pd.DataFrame, means: pd.DataFrame, chance: float, label: str) -> None:
-    """Set the title, axes and labels of a panel that shows the accuracies `here`. `means` has those of all panels."""
+    """Set the title, axes and labels of a panel with the accuracies `here`. `means` has the values of all panels."""
     if here.empty:
         base.write_empty_note(axes)
     base.title(axes, name, width=38)

@@ -126,7 +126,7 @@ def row_panels(
 
 
 def missing_rows(axes: Axes, names: Sequence[Any], rows: pd.DataFrame, why: Callable[[Any], str] | None = None) -> None:
-    """Write "no values", or the result of `why`, in the row of each name that the column `name` of `rows` lacks."""
+    """Write "no values", or `why(name)`, in the row of each of the `names` that the column `name` of `rows` lacks."""
     look: base.Style = {"ha": "center", "va": "center", "fontsize": 8, "color": MUTED}
     for i, name in enumerate(names):
         if name not in set(rows["name"]):

@@ -39,7 +39,7 @@ greyscale, markers distinguish 8."""
 MAX_NAMES = 60
 """Maximum number of channels for which a map shows their names."""
 MIN_LABEL_DISTANCE, MAX_SHARED_NAMES = 0.03, 6
-"""Channels closer than this fraction of the map's extent share a label, and the maximum number of names in a label."""
+"""Channels closer than MIN_LABEL_DISTANCE times the map's extent share a label of at most MAX_SHARED_NAMES names."""
 MAX_MODULES = 14
 """Maximum number of modules for which a legend is drawn."""
 
@@ -96,9 +96,9 @@ def maps_by_method(
 ) -> Figure:
     """Draw the maps (n, 2) that several methods make, each rotated onto the first one.
 
-    `maps`, `labels` and `notes` (written below the titles) are by method. Colours show the `labels` (n,), such as
-    modules; `colored` says what they are. If the true `positions` (n, 2) are known, colours show these instead, and
-    they are drawn as the first map.
+    `maps`, `labels` and `notes` (texts below the titles) have one entry per method. Colours show the `labels` (n,), and
+    `colored` says in the small print what the labels are. If the true `positions` (n, 2) are known, colours show these
+    instead, and they are drawn as the first map.
     """
     panels = {**({} if positions is None else {"known positions": positions}), **maps}
     figure, drawn = base.panel_grid(len(panels), 3, (2.6, 2.7), sharey=False)
@@ -144,7 +144,7 @@ def sigma_choice(table: Sequence[Mapping[str, float]], chosen: float, run_name: 
 
 
 def _named_places(places: AnyArray, names: Sequence[str]) -> list[tuple[tuple[float, float], str]]:
-    """Return the position and the text of each label; channels that nearly coincide have one label together."""
+    """Return the position and the text of each label. Channels that nearly coincide share a label."""
     extent = float(np.ptp(places, axis=0).max()) or 1.0
     groups: list[list[int]] = []
     for i, place in enumerate(places):
@@ -171,7 +171,7 @@ def _frame(axes: Axes) -> None:
 
 
 def _modules(axes: Axes, places: AnyArray, labels: AnyArray, shade: AnyArray, size: float) -> None:
-    """Draw channels as markers of area `size`, coloured by module (n,). `shade` (n,) is their opacity from 0 to 1."""
+    """Draw channels as markers of area `size`, coloured by module (`labels`). `shade` (n,) is the opacity, 0 to 1."""
     for module in np.unique(labels):
         in_module = labels == module
         color, marker = _style(int(module))

@@ -36,11 +36,21 @@ def accuracy_by_setting(
 ) -> Figure:
     """Draw held-out accuracy by sigma, with a panel per value of the column `panel` and a line per value of `line`.
 
-    `table` has the columns panel, line, sigma, seed and value (an accuracy). `knob` names the setting that the lines
-    differ in; it is the title of the legend if there is one panel. `chance` is the chance level, or maps panels to
-    chance levels. `sigma_effects` has the columns panel, line, seed, value and large: how much higher accuracy is at
-    sigma 0.2 than at the sigma `large`. It is drawn as the last panel. `references` maps a panel to the accuracies of
-    models without a sigma, by name, which are drawn as horizontal lines.
+    Parameters
+    ----------
+    table : DataFrame
+        Columns panel, line, sigma, seed and value (an accuracy).
+    run_name : str
+        Name of the run, for the small print.
+    knob : str
+        Name of the setting in which the lines differ: the title of the legend if there is one panel.
+    chance : float or mapping
+        Accuracy of guessing, or this accuracy by panel.
+    sigma_effects : DataFrame, optional
+        Columns panel, line, seed, large (a sigma) and value: accuracy at sigma 0.2 minus accuracy at the sigma `large`.
+        Drawn as the last panel.
+    references : mapping, optional
+        By panel and by name, accuracies of models without a sigma. Drawn as horizontal lines.
     """
     means, averaged, missing = base.summarized(table, ["panel", "line", "sigma"])
     names = base.unique_in_order(table["panel"])
@@ -92,7 +102,7 @@ def _lines(axes: Axes, means: pd.DataFrame, styles: Mapping[str, Mapping[str, An
 
 
 def _styles(table: pd.DataFrame) -> dict[str, Mapping[str, Any]]:
-    """Return the style of each line: the first of `LINE_STYLES` that no earlier line in any of its panels has."""
+    """Return the style of each line: the first of `LINE_STYLES` that no earlier line in the same panels has."""
     panels = table.groupby("line", sort=False)["panel"].agg(set)
     places: dict[str, int] = {}
     for line, line_panels in panels.items():
@@ -164,12 +174,26 @@ def causes(
     run_name: str,
     chance: float = 0.25,
 ) -> Figure:
-    """Draw the results of the experiment lst-causal in three panels, one for each of these tables.
+    """Draw the results of the experiment lst-causal in three panels, one each for `table`, `effects` and `losses`.
 
-    `table` has the columns line (the kind of PE), sigma, seed and value (the accuracy). `order` lists its lines.
-    `effects` has a row per effect with the columns group, name, mean, low, high and control (whether the effect must be
-    zero). `losses` has the columns sigma, name (of an exchange of the PE after training), seed and value (the accuracy
-    that is lost). `controls` are the names of exchanges that must do nothing. Marks of all controls are hollow.
+    Marks of controls, which must have no effect, are hollow.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Accuracies: columns line (the kind of PE), sigma, seed and value.
+    order : sequence of str
+        The lines in the order of the legend.
+    effects : DataFrame
+        One row per effect on accuracy: columns group, name, mean, low, high and control (whether it must be zero).
+    losses : DataFrame
+        Accuracy lost when the PE is exchanged after training: columns sigma, name (of the exchange), seed and value.
+    controls : sequence of str
+        Names of exchanges that must not change accuracy.
+    run_name : str
+        Name of the run, for the small print.
+    chance : float
+        Accuracy of guessing.
     """
     means, averaged, missing = base.summarized(table, ["line", "sigma"])
     rows = max(len(effects) + effects["group"].nunique(), losses["name"].nunique())

@@ -28,10 +28,24 @@ def write_beside(
 ) -> None:
     """Write one label next to each of the points (k, 2), on the side where it covers least.
 
-    The axes must be linear, with limits that are already set. Sizes are in typographic points (1/72 inch): `room` is
-    the approximate width and height of the panel, `size` the size of the font, and `gap` the distance between a point
-    and its label. Labels avoid each other, the `dots` (m, 2), by default the points, and the `lines` (j, 2, 2), each
-    given by its two ends.
+    Labels avoid each other, the `dots` and the `lines`. The axes must be linear, with limits that are already set.
+
+    Parameters
+    ----------
+    axes : Axes
+        The panel.
+    points : ndarray, shape (k, 2)
+        Points to label, in data coordinates.
+    texts : sequence of str
+        The k labels.
+    room : tuple of float
+        Approximate width and height of the panel, in typographic points (1/72 inch).
+    dots : ndarray, shape (m, 2), optional
+        Dots to avoid; by default the points.
+    lines : ndarray, shape (j, 2, 2), optional
+        Lines to avoid, each given by its two ends.
+    size, gap : float
+        Font size, and distance between a point and its label, in typographic points.
     """
     corner = np.array([axes.get_xlim()[0], axes.get_ylim()[0]])
     unit = np.array(room) / [np.ptp(axes.get_xlim()), np.ptp(axes.get_ylim())]

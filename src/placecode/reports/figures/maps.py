@@ -31,7 +31,7 @@ SIDE = 2.7
 DOTS = 24
 """Side of a grid cell in pixels, in `maps_as_pictures`."""
 PIECE = 0.92
-"""Side of a piece of the picture relative to a grid cell, below 1 so that lines between pieces are visible."""
+"""Side of a piece of the picture as a fraction of a grid cell, below 1 so that lines between pieces are visible."""
 
 
 def similarity_maps(
@@ -46,9 +46,9 @@ def similarity_maps(
     """Draw the cosine similarity of the tokens' centred PEs at a small and a large sigma, and the true similarity.
 
     All maps are (n, n) for n tokens, as from `alignment.token_similarity`, and share one colour scale. `small` and
-    `large` are pairs of maps (before training, after training). `titles` are those of the small, the large and the true
-    similarity. `labels` are the names of the tokens, which are written if there are at most 25. A thin line is drawn
-    after every `rule` tokens, for example after each row of a grid.
+    `large` are pairs of maps (before training, after training). `titles` are three texts, for `small`, `large` and
+    `true`. `labels` are the names of the tokens, which are written if there are at most 25. A thin line is drawn after
+    every `rule` tokens, for example after each row of a grid.
     """
     n = len(true)
     ticks, names = (range(n), list(labels)) if n <= MAX_NAMED else (range(0), [])
@@ -118,10 +118,10 @@ def attention_maps(columns: Sequence[tuple[str, AnyArray]], run_name: str, rule:
 
 
 def error_maps(panels: Sequence[tuple[str, AnyArray]], run_name: str) -> Figure:
-    """Draw how often answers are wrong by the queried cell of a grid, with a map per entry (title, rates) of `panels`.
+    """Draw, for each cell of a grid, how often a model is wrong when it is asked for the content of this cell.
 
-    `rates` are error rates of shape (rows, columns). The rate is written in every cell, or "none" if it is NaN because
-    the cell was never queried.
+    There is a map per entry (title, rates) of `panels`. `rates` are error rates of shape (rows, columns). The rate is
+    written in every cell, or "none" if it is NaN because the cell was never asked for.
     """
     most = max((float(np.nanmax(rates, initial=0)) for _, rates in panels), default=0.0)
     most = min(max(np.ceil(most * 10) / 10, 0.1), 1.0)
@@ -199,8 +199,7 @@ def square_panels(
 
 
 def _title_height(titles: Sequence[str], width: int) -> float:
-    """Return the extra height, in inches, that the titles need because they are wrapped to `width` letters: that of all
-    lines but the first, in the title with the most lines."""
+    """Return the height, in inches, of all lines but the first of the longest title, wrapped to `width` letters."""
     return 0.16 * max((base.wrapped(base.short(title, 90), width).count("\n") for title in titles), default=0)
 
 
@@ -227,13 +226,13 @@ def maps_as_pictures(
     run_name: str,
     note: str = "",
 ) -> Figure:
-    """Draw maps of the tokens of a grid, each token as its piece of a picture, with the true grid last.
+    """Draw maps of the tokens of a grid, with each token drawn as a piece of a picture. The last map is the true grid.
 
     An entry of `panels` is (title, note, places (n, 2)), where places are the positions of the tokens on a map.
     `positions` (n, 2) are the true row and column of every token, and `near` (n, n) is true for pairs of true
     neighbours, which are joined by lines. The `picture`, a matrix of greys from 0 to 1, is cut into the rows and
-    columns of the grid. Maps are shifted, rotated, reflected and scaled onto the grid, since their orientation and
-    size are arbitrary.
+    columns of the grid. Maps are shifted, rotated, reflected and scaled onto the grid, since the orientation and size
+    of a map are arbitrary.
     """
     true = positions - np.mean(positions, axis=0)
     pieces, pairs = cut_picture(picture, positions), np.argwhere(np.triu(near))
@@ -267,7 +266,7 @@ def cut_picture(picture: AnyArray, positions: AnyArray) -> AnyArray:
 
 
 def align_to_grid(places: AnyArray, true: AnyArray) -> AnyArray:
-    """Return a map (n, 2) rotated and reflected onto the centred map `true` (n, 2), and scaled to its spread."""
+    """Return the map `places` (n, 2), rotated, reflected and scaled onto the centred map `true` (n, 2)."""
     aligned = align_map(places, true)
     size = np.linalg.norm(aligned)
     return np.asarray(aligned * (np.linalg.norm(true) / size)) if size > 0 else aligned

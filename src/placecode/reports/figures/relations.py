@@ -24,7 +24,7 @@ ALPHA = 0.05
 """Correlations with an adjusted p-value below this are drawn as filled dots."""
 
 Means = tuple[pd.DataFrame, pd.DataFrame]
-"""Means of a measure, and means of accuracy, as from `base.means`, with a row per sigma each."""
+"""Two tables from `base.means` with a row per sigma: the means of a measure, and the means of accuracy."""
 
 
 def relation_panels(table: pd.DataFrame, run_name: str, notes: Mapping[str, str] | None = None) -> Figure:

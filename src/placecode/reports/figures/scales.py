@@ -45,7 +45,7 @@ def default_scales(curves: pd.DataFrame, scales: pd.DataFrame, run_name: str) ->
     styles = {
         task: LINE_STYLES[i % len(LINE_STYLES)] for i, task in enumerate(base.unique_in_order(finite_rows["task"]))
     }
-    fixed = scales.loc[(scales["low"] == scales["high"]) & (scales["low"] > 0), "low"]  # by any size of the model
+    fixed = scales.loc[(scales["low"] == scales["high"]) & (scales["low"] > 0), "low"]  # for models of any size
     for axes, name in zip(panels, names, strict=False):
         for low in fixed:
             axes.axvline(low, **DOTTED)

@@ -65,9 +65,9 @@ def structure_by_sigma(
 ) -> Figure:
     """Draw measures of the PEs by sigma before training (hollow and grey) and after it, with a panel per measure.
 
-    Members without a sigma are left out. A baseline is a horizontal line at its mean over worlds, with a mark at the
-    right end, by which lines that coincide can be distinguished. `chance` gives the chance level of a measure, and
-    `labels` the label of its vertical axis.
+    Members without a sigma are left out. A baseline (another method on the same data) is a horizontal line at the mean
+    over worlds, with a mark at the right end that distinguishes it from lines at the same height. `chance` and `labels`
+    map a measure to its chance level and to the label of its vertical axis.
     """
     settings = channels.members_with_sigma(members)
     rows, missing = channels.finite_rows(settings, _measure_rows(analysis, measures), ["analysis", "target", "step"])
@@ -102,11 +102,12 @@ def measure_by_name(
     chance: Mapping[MeasureKey, float] | None = None,
     labels: Mapping[MeasureKey, str] | None = None,
 ) -> Figure:
-    """Draw test errors and measures of the PE with a row per encoding, and with rows for baselines below.
+    """Draw test errors and measures of the PE with a row per encoding and, below, a row per baseline (another method).
 
-    There is a panel for each share of hidden channels (test errors) and for each measure. `members` has a column `name`
-    (the encoding) and one member per name and seed. The encoding with the smallest error at the share used in training
-    is on top. Measures before training are hollow and grey. `chance` and `labels` are as in `structure_by_sigma`.
+    There is a panel of test errors for each share of hidden channels, and a panel for each measure. `members` has a
+    column `name` (the encoding) and one member per name and seed. The encoding on top has the smallest error at the
+    share of hidden channels used in training. Measures before training are hollow and grey. `chance` and `labels` are
+    as in `structure_by_sigma`.
     """
     errors, missing_errors = channels.finite_rows(members, channels.final_errors(metrics), ["condition"])
     measured, missing_measures = channels.finite_rows(
@@ -170,9 +171,9 @@ def similarity_by_sigma(
     """Draw how similar the PEs of every two tokens are: a heat map per entry of `maps`, with tokens sorted by cluster.
 
     `maps` has similarity matrices (n, n) by title. `labels` (n,) are the clusters of the tokens, -1 for none. Lines
-    separate clusters. A `reference` matrix (n, n) is drawn last. All matrices share one symmetric colour scale. It ends
-    at the largest 99th percentile of their absolute off-diagonal entries, rounded up to tenths. `note` is added to the
-    small print.
+    separate clusters. A `reference` matrix (n, n), titled `reference_title`, is drawn last. All matrices share one
+    symmetric colour scale. It ends at the 99th percentile of the absolute off-diagonal entries (the largest over all
+    matrices), rounded up to tenths. `note` is added to the small print.
     """
     n = len(labels)
     order = np.lexsort((labels, labels < 0))
@@ -219,9 +220,10 @@ def networks_by_sigma(
     """Draw modularity and segregation of PEs by sigma, with a row per measure and a column per partition.
 
     The run must have one member per sigma and seed. A partition divides the regions into known networks. `partitions`
-    maps their names, such as "yeo7" (targets in the analysis table), to titles; the first two are drawn. Bands are the
-    95% ranges of two null distributions after training (shuffled labels, and maps that are as smooth in space as the
-    PEs), averaged over seeds. Horizontal lines show the same measures of functional connectivity, mean over worlds.
+    maps the name of a partition, such as "yeo7" (a target in the analysis table), to a title; the first two are drawn.
+    Bands are the 95% ranges of two null distributions after training (shuffled labels, and maps that are as smooth in
+    space as the PEs), averaged over seeds. Horizontal lines are the same measures of functional connectivity, as means
+    over worlds (splits of the people).
     """
     targets = list(partitions)[:MAX_PARTITIONS]
     settings = channels.members_with_sigma(members)
@@ -277,7 +279,7 @@ def measures_by_variant(
 
     There is a panel per measure, at most four, with a row per variant and in it a mark per sigma. `table` has the
     columns measure, variant, sigma, seed (the split of the people) and value. `levels` has the columns measure, variant
-    and value: the same measures of functional connectivity, with one entry per world.
+    and value: the same measures of functional connectivity, one value per split of the people.
     """
     finite_rows, missing = base.finite(table)
     variants = base.unique_in_order(table["variant"])

@@ -39,7 +39,7 @@ class Section:
 
 
 def write(page: Page, command: str) -> Path:
-    """Write the figures (figures/*.png) and the report of a run into its folder; return the path of the report.
+    """Write the figures (figures/*.png) and report.html into the folder of a run; return the path of report.html.
 
     `page` is what the report shows, and `command` the shell command that repeats the run.
     """
@@ -54,9 +54,9 @@ def write(page: Page, command: str) -> Path:
 
 
 def render(page: Page, command: str, figures: Sequence[ReportFigure]) -> str:
-    """Return the report of a run as HTML, with `page.figures()` as `figures`; see `write` for the other parameters.
+    """Return the text of report.html. Sections for which the page has no content are left out.
 
-    Parts for which the page has no content are left out.
+    `figures` are those that `page.figures()` returned. `page` and `command` are as in `write`.
     """
     run, metric = page.run, page.metric
     slider, channel_map = page.slider(), page.channel_map()
@@ -99,11 +99,11 @@ def render(page: Page, command: str, figures: Sequence[ReportFigure]) -> str:
 
 
 def badges(claims: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Count the verdicts on the claims that the run can test; return (label, badges) for each label with such claims.
+    """Count equal verdicts on the claims that the run can test; return (label, badges) for each label of such claims.
 
-    The label of a claim says who makes it, such as "paper". A badge is (kind, text), for example ("holds",
-    "3 reproduced"), where the kind chooses its colour. Badges with verdicts on the direction of an effect come before
-    those with verdicts on published numbers.
+    `claims` are records from `Finding.record`. The label of a claim says who makes it, such as "paper". A badge is
+    (kind, text), for example ("holds", "3 reproduced"). The kind chooses the colour. Verdicts on the direction of
+    effects come first, then verdicts on published numbers.
     """
     by_label = []
     for label in LABELS:

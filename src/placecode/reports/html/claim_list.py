@@ -11,17 +11,17 @@ from placecode.reports.html.tables import common_notes, number, source_text, sta
 WIDTH, EDGE = 280, 10
 """Width of a drawing and empty space at its sides, in pixels. Heights are in the macro claim_drawing of parts.html."""
 TICK_WIDTH, TICK_EDGE = 34, 24
-"""Width of a tick label, and distance from the edge below which the label is not centred at its tick, in pixels."""
+"""Width of a tick label, and distance of a tick from the edge below which its label is not centred, in pixels."""
 ZERO = 1e-9
 """Values whose absolute value is below this are taken as rounding errors and replaced by 0."""
 
 
 def claim_entries(findings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return an entry for each claim that the run can test: its record, and what the template shows of it.
+    """Return a dict for each claim that the run can test: its record, and what the template shows of it.
 
-    `findings` are records as from `Finding.record`. The template shows the texts "statement", "source" and "numbers",
-    and the positions in "drawing". A note that several claims share is not part of the statement, because the caption
-    of the table of claims has it.
+    `findings` are records from `Finding.record`. The template shows the texts "statement", "source" and "numbers", and
+    the positions in "drawing". A note that several claims share, such as a missing interval, is not added to their
+    statements, because it is in the caption of the table of claims.
     """
     common = common_notes(findings)
     return [
@@ -68,9 +68,10 @@ def _rounded(value: float) -> float:
 def drawing(finding: Mapping[str, Any]) -> dict[str, Any]:
     """Return the horizontal positions, in pixels, of what the drawing of a claim shows.
 
-    The range of effects that supports the claim is shaded, from "start" over a "width". "margins" are the limits of
-    this range that lie inside the drawing; each is drawn as a line. "interval" is empty if the effect has no interval,
-    and "published" is None if the claim has no published value. "ticks" are (position, text-anchor, label).
+    The range of effects that supports the claim is a shaded box, which begins at "start" and is "width" wide.
+    "margins" are the limits of this range that lie inside the drawing, each drawn as a line. "effect" and "published"
+    are single positions; "published" is None if the claim has no published value. "interval" has the positions of both
+    bounds, or is empty. "ticks" are (position, text-anchor, label).
     """
     margin, way, published = float(finding["margin"]), finding["way"], finding["published"]
     effect, *bounds = (_rounded(finding[name]) for name in ("effect", "low", "high") if finding[name] is not None)

@@ -23,7 +23,7 @@ _NOT_COMPARED = ("split", "memory")
 
 
 def write(pages: Sequence[Page], commands: Sequence[str], path: Path) -> Path:
-    """Write a page that compares at least two runs to `path`, which must end in .html, and return the path.
+    """Write an HTML page with a comparison of two or more runs to the file `path`, and return `path`.
 
     `pages` are what the reports of the runs show, and `commands` the shell commands that repeat the runs.
     """
@@ -33,7 +33,8 @@ def write(pages: Sequence[Page], commands: Sequence[str], path: Path) -> Path:
 
 
 def refuse(runs: Sequence[Path], path: Path) -> None:
-    """Raise BadInput for fewer than two runs, a run given twice, or a `path` that is no .html in an existing folder."""
+    """Raise BadInput for fewer than two run folders, for one given twice, or if `path` does not end in .html or its
+    folder does not exist."""
     if len(runs) < 2:
         raise BadInput(f"together must have at least two runs to compare; got {len(runs)}.")
     resolved = [run.resolve() for run in runs]
@@ -46,7 +47,7 @@ def refuse(runs: Sequence[Path], path: Path) -> None:
 
 
 def render(pages: Sequence[Page], commands: Sequence[str]) -> str:
-    """Return the HTML page that compares runs. Runs with the same metric share a table. Parameters: see `write`."""
+    """Return the text of the page that `write` writes. Runs with the same metric share a table of results."""
     names = run_names([page.run.path for page in pages])
     sliders = {name: slider for name, page in zip(names, pages, strict=True) if (slider := page.slider()) is not None}
     sigmas = [{position.sigma for position in slider.positions} for slider in sliders.values()]
@@ -75,7 +76,7 @@ def render(pages: Sequence[Page], commands: Sequence[str]) -> str:
 
 
 def run_names(paths: Sequence[Path]) -> list[str]:
-    """Return the names of the run folders, with as many parent folders as needed: "a/x" and "b/x" if both are "x"."""
+    """Return a unique name for each run folder, with parent folders only if needed: "a/x" and "b/x" if both are "x"."""
     full = [path.resolve().parts for path in paths]
     for depth in range(1, max(map(len, full)) + 1):
         names = ["/".join(parts[-depth:]) for parts in full]
@@ -129,7 +130,7 @@ def results(pages: Sequence[Page], names: Sequence[str]) -> Iterator[HtmlTable]:
 
 
 def _joined(by_run: Mapping[str, Mapping[Any, Cell]]) -> Iterator[tuple[Any, list[Cell]]]:
-    """Yield every key and the cells of all runs, with a dash where a run lacks the key."""
+    """Yield every key with a list of cells, one per run; a dash where a run lacks the key."""
     for key in dict.fromkeys(key for cells in by_run.values() for key in cells):
         yield key, [cells.get(key, Cell(MISSING)) for cells in by_run.values()]
 
@@ -145,7 +146,8 @@ def _key_cell(text: str) -> Cell:
 def _held_out(page: Page) -> Iterator[tuple[tuple[str, ...], Cell]]:
     """Yield each (setting, sigma, split, condition) of the held-out splits, with the table cell of its mean over seeds.
 
-    If the run has results over all conditions (condition "all"), only these are yielded.
+    A condition is a subset of the examples. If the run has results on all examples (condition "all"), only these are
+    yielded.
     """
     rows = [row for row in page.run.summary if row["metric"] == page.metric and row["split"] in tables.SPLITS[1:]]
     pooled = any(row["condition"] == "all" for row in rows)

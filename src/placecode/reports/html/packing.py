@@ -23,7 +23,7 @@ from placecode.reports.pages.interactive import ChannelMap, SigmaSlider
 MAX_ROWS = 250
 """Maximum number of rows and columns of a matrix on a page."""
 STEPS, FINE = 127, 30000
-"""Number of integer steps from 0 to the end of the scale, for matrices and for positions. plots.js repeats them."""
+"""Number of integer steps from 0 to the end of the scale, for matrices and for positions. plots.js has the same."""
 
 
 def as_script(content: object) -> str:
@@ -35,7 +35,7 @@ def as_script(content: object) -> str:
 def slider(content: SigmaSlider) -> dict[str, Any]:
     """Return the content of a sigma slider as values for JSON, which slider.js reads.
 
-    "positions" has one entry per sigma. The rows and columns of its matrices are the channels in "order", averaged over
+    "positions" has one entry per sigma. The rows and columns of the matrices are the channels in "order", averaged over
     blocks of "block_size" channels.
     """
     order = sort_by_group(content.groups, len(content.names)) if content.order is None else content.order
@@ -99,7 +99,8 @@ def group_term(content: ChannelMap) -> str:
 
 
 def sort_by_group(groups: npt.NDArray[np.int64] | None, count: int) -> npt.NDArray[np.int64]:
-    """Return the indices (n,) of channels sorted by group, with those without a group (-1) last."""
+    """Return the indices of `count` channels, sorted by group. Channels without a group (-1) are last. If `groups` is
+    None, the order is unchanged."""
     codes = np.zeros(count) if groups is None else groups
     return np.lexsort((codes, codes < 0))
 
@@ -122,7 +123,7 @@ def packed(values: Array | None, scale: float, steps: int = STEPS) -> str | None
     """Return values as unsigned integers in base64, or None if `values` is None.
 
     Integers have 8 bits if `steps` is `STEPS`, and otherwise 16 bits (little endian). Values from -scale to scale
-    become 1 to 2 * steps + 1. Missing values become 0.
+    become 1 to 2 * steps + 1, values beyond are clipped, and values that are not finite become 0.
     """
     if values is None:
         return None

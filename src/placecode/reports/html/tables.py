@@ -80,7 +80,7 @@ Row = Mapping[str, Any]
 Place = tuple[str, str]
 """A split and a condition, such as ("test", "all")."""
 Results = list[tuple[tuple[Hashable, ...], dict[Place, Row]]]
-"""For each setting, the values of the fields that identify it, and its rows of a summary by place."""
+"""A pair for each setting: the values of the fields that identify it, and its rows of a summary by place."""
 
 
 @dataclass(frozen=True)
@@ -114,11 +114,11 @@ def metric_title(metric: str) -> str:
 
 
 def by_setting(summary: Sequence[Row], metric: str, pooled: bool) -> tuple[list[str], list[Place], Results]:
-    """Return the results of a metric at the end of training, for tables in the terminal and in reports.
+    """Return what a table of final results needs, in the terminal and in reports.
 
-    These are the fields that identify a setting, the places with results, and the results themselves. With `pooled`,
-    the places are all splits with the condition "all". Otherwise, they are the single conditions of the splits. The
-    training split is then left out if there are held-out splits, to keep tables narrow enough for a screen.
+    The result is (names of the fields that identify a setting, places with results, results). With `pooled`, the places
+    are all splits with the condition "all". Otherwise, they are the single conditions (subsets of the examples) of the
+    splits. The training split is then left out if there are others, to keep tables narrow enough for a screen.
     """
     rows = [row for row in summary if row["metric"] == metric and (row["condition"] == "all") == pooled]
     splits = [split for split in SPLITS if any(row["split"] == split for row in rows)]
@@ -134,13 +134,13 @@ def by_setting(summary: Sequence[Row], metric: str, pooled: bool) -> tuple[list[
 
 
 def counts(results: Mapping[Place, Row]) -> tuple[int, int]:
-    """Return the number of seeds that each mean of a setting has at least, and the number of members that diverged."""
+    """Return, for the results of one setting, the smallest number of seeds in a mean, and how many members diverged."""
     rows = results.values()
     return min(int(row["n"]) for row in rows), max(int(row["diverged"]) for row in rows)
 
 
 def results(summary: Sequence[Row], metric: str) -> list[HtmlTable]:
-    """Return one table of a metric by setting and split, for the condition "all"; none if the run does not have it."""
+    """Return one table of a metric on all examples, by setting and split; an empty list if there are no values."""
     keys, places, groups = by_setting(summary, metric, pooled=True)
     body = [
         [*map(value, setting), *(mean_cell(rows.get(place)) for place in places), *map(value, counts(rows))]
@@ -155,7 +155,7 @@ def results(summary: Sequence[Row], metric: str) -> list[HtmlTable]:
 
 
 def conditions(summary: Sequence[Row], metric: str) -> list[HtmlTable]:
-    """Return one table of a metric by setting and condition; none if the run has no conditions but "all"."""
+    """Return one table of a metric by setting and condition (subset of the examples); an empty list without any."""
     keys, places, groups = by_setting(summary, metric, pooled=False)
     body = [
         [*map(value, setting), value(counts(rows)[0]), *(mean_cell(rows.get(place)) for place in places)]
@@ -168,7 +168,7 @@ def conditions(summary: Sequence[Row], metric: str) -> list[HtmlTable]:
 
 
 def analyses(run: Run, wanted: Sequence[tuple[str, str]] | None = None) -> list[HtmlTable]:
-    """Return one table of measures of the encodings before and after training, by setting; none without measures.
+    """Return one table of measures of the PEs before and after training, by setting; an empty list without measures.
 
     `wanted` are the pairs (analysis, target) to show, by default all: a measure, and what the PE is compared with.
     Values before training are shown too, because a value that training does not change is not a result of learning. If
@@ -207,7 +207,10 @@ def analyses(run: Run, wanted: Sequence[tuple[str, str]] | None = None) -> list[
 
 
 def claims(findings: Sequence[Row], scale: str = "paper") -> list[HtmlTable]:
-    """Return a table of claims and verdicts, from records as from `Finding.record`; none if no claim was tested."""
+    """Return one table of claims and verdicts; an empty list if the run can test no claim.
+
+    `findings` are records from `Finding.record`. If `scale` is not "paper", the caption has `QUICK_SCALE_NOTE`.
+    """
     tested = [finding for finding in findings if finding["effect"] is not None]
     untested, common = len(findings) - len(tested), common_notes(findings)
     body = []
@@ -241,18 +244,18 @@ def statement_text(finding: Row, common: Container[str] = ()) -> str:
 
 
 def source_text(finding: Row) -> str:
-    """Return where a claim comes from (its label), followed by the remark on it if there is one."""
+    """Return the label of a claim (who makes it, such as "paper"), followed by the remark on it if there is one."""
     return "; ".join(filter(None, (finding["label"], finding["remark"])))
 
 
 def common_notes(findings: Sequence[Row]) -> dict[str, int]:
-    """Return the notes of several tested claims, which are shown only once, each with the number of these claims."""
+    """Return the notes that more than one tested claim has, and how many claims have each. They are shown only once."""
     counts = Counter(str(finding["note"]) for finding in findings if finding["effect"] is not None and finding["note"])
     return {note: count for note, count in counts.items() if count > 1}
 
 
 def channels(content: ChannelMap) -> HtmlTable:
-    """Make a table with one row per channel: name, module, the columns of `content`, and the nearest channel."""
+    """Make a table with one row per channel: name, module, `content.columns`, and the nearest channel, if known."""
     modules = [] if content.modules is None else [packing.group_term(content)]
     nearest = ["nearest channel", "confidence of the pair"] if any(map(len, content.neighbors)) else []
     body = []
@@ -320,7 +323,7 @@ def _minus(text: str) -> str:
 
 
 def heading_of(field: str) -> str:
-    """Return the heading of the column that shows a field."""
+    """Return the heading of the column that shows a field, such as "mask ratio" for "mask_ratio"."""
     return _HEADINGS.get(field, field.replace("_", " "))
 
 

@@ -1,4 +1,4 @@
-"""Render an HTML page from its Jinja2 template, with its styles, scripts and data inside the same file.
+"""Render an HTML page from a Jinja2 template, with styles, scripts and data inside the same file.
 
 The content security policy of the page lists the hashes of its scripts, so that no other script runs and nothing is
 loaded. Interactive plots need plotly. If it is not installed, the page says so and shows everything else.
@@ -46,9 +46,9 @@ def render_template(
 ) -> str:
     """Return the text of an HTML page, rendered from a template such as "page.html".
 
-    `sliders` has the data of each sigma slider, as from `packing.slider`, and `channel_map_data` those of the map of
-    channels, as from `packing.channel_map`, or None. `content` has the other variables of the template. The page
-    includes plotly only if it has a slider or a map.
+    `sliders` are results of `packing.slider`, one for each sigma slider. `channel_map_data` is the result of
+    `packing.channel_map`, or None for a page without a map of channels. `content` has the other variables of the
+    template. The page includes plotly only if it has a slider or a map.
     """
     interactive = bool(sliders or channel_map_data)
     library = plotly() if interactive else None

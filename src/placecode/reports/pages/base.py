@@ -105,7 +105,7 @@ class Page:
         return self.sentences()
 
     def verdicts(self) -> list[Verdict]:
-        """Return answers to main questions, besides verdicts on claims, for the top of the report; by default none."""
+        """Return answers to main questions (is there structure?) for the top of the report; by default none."""
         return []
 
     def listings(self) -> list[Listing]:

@@ -1,4 +1,4 @@
-"""The pages of experiments on brains, with known brain networks in PEs and the effect of preprocessing.
+"""The pages of experiments on brains: figures and sentences on known brain networks in PEs, and on preprocessing.
 
 The sentences are in templates/brain-networks.j2 and templates/brain-variants.j2. A variant is one way to preprocess the
 recordings; each is a data set of the run. A world is one split of the people into training and test.
@@ -41,7 +41,7 @@ from placecode.runs.read import Run
 from placecode.tasks.brain import DEFAULT_PARTITIONS
 
 NULLS = {"_p": "shuffled labels", "_smooth_p": "maps as smooth"}
-"""Names of null hypotheses in sentences, by the suffix of analyses with their p-values ("modularity_p")."""
+"""Names of null hypotheses in sentences, by the suffix of the analysis with the p values, such as "modularity_p"."""
 BASELINES = {"fc": "functional connectivity", known_networks.CENTRED_FC: "the same, centred"}
 """The baselines (measures of the recordings) that sentences compare PEs with, and their names in sentences."""
 
@@ -141,7 +141,7 @@ def variant_figures(run: Run) -> list[ReportFigure]:
 
 
 def _has(run: Run, measure: MeasureKey) -> bool:
-    """Return whether the run has values of a measure."""
+    """Return whether the run has values of a measure (analysis, target)."""
     try:
         return bool(len(analysis_values(run, *measure)))
     except NotInRun:
@@ -171,7 +171,8 @@ def network_sentences(run: Run) -> list[str]:
 
 
 def _at_sigma(run: Run, analysis: str, target: str, sigma: float) -> dict[str, Any]:
-    """Return the interval of a measure at a sigma and how many models have p <= ALPHA by null, in the first variant."""
+    """Return a dict about a measure at one sigma in the first variant: "sigma", "value" (mean and interval over splits
+    of the people), and "above", a list of (null hypothesis, number of models with p <= ALPHA, number of models)."""
     variant = variants(run)[0]
     above = []
     for suffix, null in NULLS.items():
@@ -184,7 +185,7 @@ def _at_sigma(run: Run, analysis: str, target: str, sigma: float) -> dict[str, A
 
 
 def variant_sentences(run: Run) -> list[str]:
-    """Return sentences on how much higher each measure is at the small than at the large sigma, for each variant."""
+    """Return sentences on each measure at sigma SMALL minus that at sigma LARGE, for all variants."""
     measures = []
     for measure, name in VARIANT_MEASURES.items():
         differences = {}

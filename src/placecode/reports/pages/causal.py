@@ -33,7 +33,7 @@ LINES = (
     "true, frozen",
     "master's, frozen",
 )
-"""Kinds of PE (labels of members) drawn as lines in the left panel. The effects of others are in the middle one."""
+"""Kinds of PE (labels of members) that are lines in the left panel of the figure `causes`."""
 ROWS = {
     "size-spoils-a-learned-pe": ("size", "a learned PE (of 0.2): small minus large"),
     "size-mends-a-learned-pe": ("size", "a learned PE (of 2.0): small minus large"),
@@ -57,7 +57,7 @@ ROWS = {
     "control-transplant-of-another": ("must do nothing", "another's untrained PE transplanted"),
     "control-rescaling-a-donor": ("must do nothing", "rescaled to its own size"),
 }
-"""Effects on models that are trained with a manipulated PE: group and name in the figure, by id of the claim."""
+"""Effects of manipulating the PE before training: group and name in the middle panel of `causes`, by id of a claim."""
 CONTROLS = (interventions.ITSELF, interventions.times(1.0), interventions.WITH_CELLS)
 """Names of exchanges of the PE that must not change the accuracy."""
 EXCHANGES = (
@@ -74,7 +74,7 @@ EXCHANGES = (
 )
 """Exchanges of the PE after training, in the order of the figure."""
 SIZE = [id for id, (group, _) in ROWS.items() if group == "size"]
-"""Claims on the size of the PE that the sentences report."""
+"""Ids of the claims on the size of the PE that the sentences report."""
 ARRANGEMENT = (
     "transplant-helps",
     "arrangement-of-the-transplant-helps",
@@ -85,7 +85,7 @@ ARRANGEMENT = (
     "centring-helps-2d-fixed",
     "starting-at-the-truth-helps",
 )
-"""Claims on the arrangement of the PE that the sentences report."""
+"""Ids of the claims on the arrangement of the PE that the sentences report."""
 PANELS = {
     "own": ("learned", "random, frozen"),
     "the truth": (
@@ -115,8 +115,8 @@ class CausalPage(KnobPage):
         return [report_figure("causal.causes", causes), *knob_figures(run, in_panels, "what the PE is")]
 
     def sentences(self) -> list[str]:
-        """Return sentences on the controls (manipulations of the PE that must not change accuracy), and on two kinds of
-        claims: that the norm of the PE matters, and that the geometry of its vectors matters."""
+        """Return sentences on the controls (manipulations of the PE that must not change accuracy), on the claims about
+        the size and the arrangement of the PE, and on settings that have not settled."""
         by_claim = {finding.claim.id: finding for finding in self.findings}
         controls = [finding for finding in self.findings if finding.claim.remark == CONTROL]
         return wording.sentences(
@@ -133,7 +133,7 @@ class CausalPage(KnobPage):
 
 
 def _effects(findings: Sequence[Finding]) -> pd.DataFrame:
-    """Return a table with the interval of each effect in ROWS; effects that the run cannot measure are left out."""
+    """Return the table `effects` of `figures.causes` for ROWS. Effects that the run cannot measure are left out."""
     by_claim = {finding.claim.id: finding for finding in findings}
     rows = [
         (group, name, *by_claim[id].effect, by_claim[id].claim.remark == CONTROL)
@@ -144,7 +144,8 @@ def _effects(findings: Sequence[Finding]) -> pd.DataFrame:
 
 
 def _losses(run: Run) -> pd.DataFrame:
-    """Return how much accuracy models with a learned PE lose by each exchange of it: sigma, seed, name and value."""
+    """Return a table (sigma, seed, name, value): the accuracy that a model with a learned PE loses when its PE is
+    exchanged, by name of the exchange."""
     members = finished_members(run)
     members = members[(members["label"] == LEARNED) & members["sigma"].isin([SMALL, LARGE])]
     before, rows = accuracy(run), []

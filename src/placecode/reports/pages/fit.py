@@ -170,7 +170,8 @@ def sorted_channels(fit: FitResult) -> dict[str, Any]:
 
 
 def edges(fit: FitResult) -> list[tuple[int, int, float]]:
-    """Return the pairs of neighbours (channel, channel, confidence), the most confident first; at most MAX_EDGES."""
+    """Return (channel, channel, confidence) for pairs of channels that are neighbours with a confidence of at least
+    MIN_NEIGHBOR_CONFIDENCE, the most confident first; at most MAX_EDGES."""
     first, second = np.nonzero(np.triu(fit.pairs >= MIN_NEIGHBOR_CONFIDENCE, k=1))
     confidence = fit.pairs[first, second]
     order = np.argsort(-confidence, kind="stable")[:MAX_EDGES]

@@ -20,7 +20,7 @@ MIN_NEIGHBOR_CONFIDENCE = 0.9
 MIN_MAP_CONFIDENCE = 0.3
 """A map is called unreliable if its mean confidence is below this."""
 MIN_STABLE_ARI = 0.5
-"""Modules match known groups from this ARI on."""
+"""Modules match known groups if their adjusted Rand index (ARI) is at least this."""
 MIN_PLACE_CONFIDENCE = 0.5
 """The position of a channel is uncertain if its confidence is below this."""
 MIN_MISSED_SHARE = 0.9
@@ -56,7 +56,7 @@ def lead(fit: FitResult) -> list[str]:
 
 
 def verdict(fit: FitResult) -> Verdict:
-    """Return the headline under a badge: "found", "unsure" or "not found"."""
+    """Return the headline with the badge "found", "not found", or "unsure" (structure, but an unreliable map)."""
     unsure = np.isfinite(fit.confidence).any() and fit.mean_confidence < MIN_MAP_CONFIDENCE
     kind = "not found" if not fit.has_structure else "unsure" if unsure else "found"
     return Verdict(kind, headline(fit))
@@ -71,9 +71,10 @@ def headline(fit: FitResult) -> str:
     - Every other method is at chance on every measure of structure that the table of methods shows: p >
       SIGNIFICANCE_LEVEL for the ARI of its modules and for its nearest neighbours, and an ARI of at most
       MIN_STABLE_ARI / 2.
-    - Linear predictors miss more than MIN_MISSED_SHARE of the variance that our models explain.
+    - Our models explain more than 10% of the variance, and linear predictors miss more than MIN_MISSED_SHARE of that.
 
-    If another method has p <= SIGNIFICANCE_LEVEL for modules or neighbours, the sentence says which sees what.
+    If the last condition holds, but another method has p <= SIGNIFICANCE_LEVEL for modules or neighbours, the sentence
+    says which method sees what.
     """
     return _sections(fit)["headline"][0]
 
@@ -128,7 +129,7 @@ def by_name(fit: FitResult) -> dict[str, Method]:
 
 
 def _groups_of_ours_alone(ours: pd.Series, others: pd.DataFrame) -> dict[str, Any] | None:
-    """Return the scores for the sentence that only our modules match the known groups; None if that is not so.
+    """Return the values for the sentence that only our modules match the known groups; None if that is not so.
 
     It is used only if no other method has p <= SIGNIFICANCE_LEVEL on any measure.
     """
@@ -142,9 +143,11 @@ def _groups_of_ours_alone(ours: pd.Series, others: pd.DataFrame) -> dict[str, An
 
 
 def _ranking(scores: pd.DataFrame) -> list[dict[str, Any]]:
-    """Compare the methods by each score that placecode and another method have. An entry has the name of the score, the
-    best methods ("first"), their value as text, and the values of the others ("rest"). Values that are equal after
-    rounding are equally good."""
+    """Compare the methods by each score that placecode and another method have.
+
+    An entry has the name of the score, the best methods ("first"), their value as text ("value"), and the values of the
+    other methods ("rest"). Values that are equal after rounding are equally good.
+    """
     ranking = []
     for score, (best_of, number_format) in RANKED.items():
         values = scores[score].dropna()

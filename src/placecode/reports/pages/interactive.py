@@ -38,7 +38,7 @@ MEASURED = {
     ("mirror_agreement", "partner"): ("nearest region in the PE is the mirror region", REGIONS),
     ("neighbor_agreement", "relation"): ("nearest cell in the PE shares a row or column", CELLS),
 }
-"""Measures (analysis, target) of PEs that the slider shows besides the metric: their name and their axis."""
+"""Measures (analysis, target) of PEs that the slider shows besides the metric, with their name and axis label."""
 NEIGHBORS = 5
 """Number of nearest channels listed for each channel."""
 
@@ -132,11 +132,10 @@ class Listing:
 
 
 def sigma_slider(run: Run, metric: str) -> SigmaSlider | None:
-    """Return the contents of the sigma slider. It has one position for each sigma of the members that the function
-    `slider_members` returns.
+    """Return the contents of the sigma slider, with one position for each sigma of `slider_members(run)`.
 
-    Returns None if the learned PEs of the run have fewer than two sigmas. `metric` is the experiment's measure of
-    success, such as "accuracy". If no groups of channels are known, they are found in the PEs of the smallest sigma.
+    The result is None for fewer than two sigmas. `metric` is the experiment's measure of success, such as "accuracy".
+    If no groups of channels are known, they are found in the PEs of the smallest sigma.
     """
     members = slider_members(run)
     sigmas = sorted(members["sigma"].unique())
@@ -195,8 +194,8 @@ def slider_members(run: Run) -> pd.DataFrame:
     """Return the finished members that the slider shows, which differ only in sigma and seed.
 
     If the run varies other settings too, these are the members of the setting with the most sigmas, or of the first of
-    several such settings. Members whose PE was copied from another member are left out, and so are those with a frozen
-    PE if other members learn it.
+    several such settings. Members whose PE was copied from another member are left out. Members with a frozen PE are
+    left out if others learn it.
     """
     rows = sweep_members(run)
     if "start" in rows:
@@ -240,7 +239,7 @@ def named_channels(run: Run, members: pd.DataFrame) -> tuple[list[str], np.ndarr
 
 
 def _task(run: Run, members: pd.DataFrame) -> dict[str, Any]:
-    """Return the run's record of the data set on which these members were trained."""
+    """Return the entry "task" of config.json for the data set on which these members were trained."""
     task = dict(run.config["task"])
     parts = task.get("parts", {})
     return dict(parts[members["data"].iloc[0]]) if parts and len(members) else task
@@ -282,10 +281,10 @@ def _aligned_maps(means: Sequence[Array | None]) -> Iterator[Array | None]:
 
 
 def _measures(run: Run, members: pd.DataFrame, metric: str) -> dict[str, tuple[Curve, pd.Series]]:
-    """Return the measures of the slider by name, each with its curve and its values by member.
+    """Return the measures of the slider by name, each with its curve and its values, indexed by member.
 
-    The experiment's metric comes first, then measures of the PEs. The metric is shown on all splits. If it is known
-    only for single conditions, it is shown for each of them, on the splits that were not trained on.
+    The experiment's metric on each split comes first, then measures of the PEs. If the metric is known only for single
+    conditions (subsets such as "hidden 0.5"), there is one measure for each condition and each held-out split.
     """
     rows = run.metrics[(run.metrics["step"] == run.metrics["step"].max()) & (run.metrics["metric"] == metric)]
     rows = rows[rows["member"].isin(members["member"])].set_index("member")

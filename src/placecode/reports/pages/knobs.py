@@ -30,7 +30,7 @@ from placecode.reports.pages.latin import ood_curves
 from placecode.runs.read import Run, shape_of
 
 Accuracies = Mapping[str, Mapping[str, Interval]]
-"""Intervals of accuracy by panel and by line."""
+"""Mean accuracy with its interval, by the names of the panel and of the line."""
 MAX_UNSETTLED = 6
 """Largest number of unsettled settings that a report names."""
 
@@ -115,7 +115,7 @@ def chance_by_panel(run: Run, lines: pd.DataFrame) -> dict[str, float]:
 
 
 def sigma_effects(final: pd.DataFrame) -> pd.DataFrame:
-    """Return a table (panel, line, seed, value, large) of how much higher accuracy is at sigma SMALL than at `large`.
+    """Return a table (panel, line, seed, value, large): accuracy at sigma SMALL minus accuracy at the sigma `large`.
 
     `large` is LARGE, or the largest sigma of the line if LARGE was not run. Lines without both sigmas have no rows.
     """
@@ -139,15 +139,15 @@ def reference_accuracies(run: Run, references: pd.DataFrame) -> dict[str, dict[s
 
 
 def _name(panel: str, line: str) -> str:
-    """Return the name of a line, after that of its panel if the panel has one."""
+    """Return "panel, line", or only the line if the panel has no name."""
     return f"{panel}, {line}" if panel else line
 
 
 def settling(run: Run, lines: pd.DataFrame, most: int = MAX_UNSETTLED) -> dict[str, Any]:
-    """Return the variables of templates/settled.j2, with the settings that have not settled, the largest change first.
+    """Return the variables of templates/settled.j2, which names settings whose accuracy has not settled.
 
-    A setting has not settled if its mean accuracy changed by more than MAX_SETTLED_CHANGE over the last quarter of
-    training. Sentences name at most `most` of them.
+    A setting has not settled if its mean OOD accuracy changed by more than MAX_SETTLED_CHANGE over the last quarter of
+    training. The variable "unsettled" lists these settings, the largest change first; sentences name at most `most`.
     """
     rows, finished = drop_repeated_lines(lines), finished_members(run)
     fixed = finished[finished["encoding"] == "sinusoid"]  # not in the sweep: its sigma is NaN

@@ -52,7 +52,7 @@ PUBLISHED = {
     f"learned, {figures.SIGMA} 0.2": (0.956, 0.0),
     "relative, causal": (0.92, 0.0),
 }
-"""The paper's OOD accuracy of each encoding, and the dropout it was reached with."""
+"""Published results by encoding: the paper's OOD accuracy, and the dropout rate with which it was reached."""
 GEOMETRY = {
     "norm": "root mean square of the PE",
     "effective_dimension": "effective dimension",
@@ -175,7 +175,8 @@ def ood_curves(run: Run, members: pd.DataFrame) -> pd.DataFrame:
 
 
 def _published(run: Run) -> list[ReportFigure]:
-    """Draw our accuracies beside those of Ito et al. if the run has their protocol and 3 or more of their sigmas."""
+    """Draw our accuracies beside those of Ito et al. if the run has 3 or more of their sigmas and their protocol (the
+    published puzzles, a learned PE, and the scale "paper")."""
     fields, rows = run.config["fields"], sweep_members(run)
     their_protocol = fields["puzzles"] is not None and fields["learn"] and run.config["scale"] == "paper"
     if not their_protocol or len(set(rows["sigma"]) & set(AUTHORS_MEANS)) < 3:
@@ -187,7 +188,8 @@ def _published(run: Run) -> list[ReportFigure]:
 
 
 def _relations(run: Run) -> list[ReportFigure]:
-    """Draw which measures correlate with accuracy, across sigmas and at a fixed sigma, if the run has them."""
+    """Draw how measures of the PE and of attention correlate with accuracy, across sigmas and at a fixed sigma. Return
+    only the figures for which the run has the values."""
     table = correlates.measure_table(run)
     if table is None:
         return []
@@ -202,7 +204,7 @@ def _relations(run: Run) -> list[ReportFigure]:
 
 
 def _example(run: Run, sigma: float) -> tuple[int, str]:
-    """Return the number of the first finished member with a sigma (if all diverged, of the first), and a title."""
+    """Return the number of the first finished member with this sigma (or the first, if all diverged), and a title."""
     rows = run.members[is_swept(run) & (run.members["sigma"] == sigma)]
     finished = rows[rows["state"] == "done"]
     title = f"{figures.SIGMA} = {sigma:g}" + ("" if len(finished) else ", diverged")
@@ -235,7 +237,10 @@ def _pictures(run: Run) -> list[ReportFigure]:
 def _token_maps(
     run: Run, pes: Sequence[Sequence[np.ndarray]], titles: Sequence[str], positions: np.ndarray, names: Sequence[str]
 ) -> ReportFigure:
-    """Draw the cells as maps by the distances of their PEs, before and after training, and the true arrangement."""
+    """Draw maps of the cells from the distances between their PEs: before training, after it, and for 2d-fixed.
+
+    `pes` has the PEs (start, end) of one member for each of the `titles`. `positions` (n, 2) are the rows and columns.
+    """
     grid = np.stack([positions[:, 1], -positions[:, 0]], axis=1)  # columns to the right, rows down
     panels = []
     for title, start_and_end in zip(titles, pes, strict=True):
@@ -267,7 +272,7 @@ def _geometry(run: Run) -> list[ReportFigure]:
 
 def _attention(run: Run, examples: Sequence[tuple[int, str]], positions: np.ndarray, rule: int) -> ReportFigure:
     """Draw attention maps of some members, of the reference members, and the ideal map: even attention within row and
-    column. `examples` has the number and the title of each member. Lines are drawn every `rule` cells."""
+    column. `examples` has (number, title) of each member. A thin line is drawn after every `rule` cells."""
     columns = [(title, run.array(f"attention_end/{number}").mean(1)) for number, title in examples]
     for name, numbers in reference_members(members_of(run)).items():
         maps = [
@@ -303,7 +308,7 @@ def _behaviour(run: Run) -> list[ReportFigure]:
 
 
 def _condition(run: Run, rows: pd.DataFrame, name: str) -> pd.DataFrame:
-    """Return `rows`, a table of members, with their final OOD accuracy and confidence on one class of puzzles."""
+    """Return the table of members `rows` with the final OOD accuracy and confidence on the class of puzzles `name`."""
     final = run.metrics[(run.metrics["step"] == run.metrics["step"].max()) & (run.metrics["split"] == "ood")]
     final = final[(final["metric"] == "accuracy") & (final["condition"] == name)].set_index("member")["value"]
     confidence = rows["member"].map(analysis_values(run, "confidence", name))

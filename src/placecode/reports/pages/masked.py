@@ -36,10 +36,7 @@ MEASURES: dict[MeasureKey, str] = {
     ("modularity", "best"): "Q of the best partition",
     ("fc_correlation", "fc"): "correlation with connectivity",
 }
-"""Axis labels of the measures of structure in a PE, by (analysis, target).
-
-Figures use the first ones that a run has.
-"""
+"""Axis labels of measures of structure in a PE, by (analysis, target). Figures use the first ones that a run has."""
 MAX_MEASURES = 3
 """Largest number of measures drawn side by side."""
 
@@ -116,7 +113,7 @@ def run_tables(run: Run) -> RunTables:
     left_out = set(members.loc[~done & any_done, "member"])
 
     def averaged(table: pd.DataFrame) -> pd.DataFrame:
-        """Return the table with one member for each world, whose values are means over the seeds of the world."""
+        """Return the table with one member for each setting and world, whose values are means over the seeds."""
         rows = table[~table["member"].isin(left_out)]
         rows = rows.assign(member=rows["member"].map(first_of_world))
         keys = [name for name in table.columns if name != "value"]

@@ -62,7 +62,7 @@ def verdicts(run: Run) -> list[Verdict]:
 
 
 def sections(run: Run) -> dict[str, list[str]]:
-    """Return the sentences of templates/masked.j2 by the name of their section."""
+    """Return the sentences of templates/masked.j2 by the name of their section, such as "linear"."""
     members = _labelled(run)
     return wording.sections(
         "masked",
@@ -96,7 +96,10 @@ def _labelled(run: Run) -> pd.DataFrame:
 
 
 def _measured(run: Run, members: pd.DataFrame) -> Iterator[tuple[MeasureKey, pd.Series, pd.Series, pd.DataFrame]]:
-    """Yield each measure that the run has, its values before and after training, and the finished members."""
+    """Yield (measure, values before training, values after it, finished members) for each measure that the run has.
+
+    `members` is a table of members. The values have one entry per finished member.
+    """
     done = members[members["state"] == "done"]
     for measure in MEASURES:
         try:
@@ -120,7 +123,8 @@ def _setting(run: Run, name: str, members: pd.DataFrame) -> dict[str, Any]:
 
 
 def _others(run: Run, data: str) -> dict[str, Any]:
-    """Return what the template needs on a data set: errors of linear prediction, and MEASURES of PAIRWISE baselines."""
+    """Return what the template needs on a data set: its description, the errors of linear prediction by condition, and
+    the values of `PAIRWISE` baselines by measure."""
     rows = run.baselines[run.baselines["data"] == data]
     means = rows.groupby(["metric", "condition", "baseline"], sort=False)["value"].mean().dropna()
     pairwise = {
@@ -136,12 +140,13 @@ def _others(run: Run, data: str) -> dict[str, Any]:
 
 
 def _ranges(run: Run, members: pd.DataFrame) -> dict[str, list[dict[str, Any]]]:
-    """Return, for every measure and error, the lowest and highest mean over seeds, and the settings that have them."""
+    """Return a dict with the lists "structure" and "errors". An entry has the lowest and the highest mean over seeds of
+    one measure or test error, and the settings that have them."""
     one_encoding = members["name"].nunique() == 1 and (members["setting"] != "").all()
     label = "setting" if one_encoding else "label"  # do not repeat an encoding that all settings have in common
 
     def means(rows: pd.DataFrame, values: pd.Series) -> pd.Series:
-        """Return the mean of the values of each setting that has any."""
+        """Return the mean of `values` for each setting. Settings without values are left out."""
         return pd.Series(values.groupby(rows[label], sort=False).mean().dropna())
 
     def ends(values: pd.Series) -> dict[str, Any]:

@@ -40,9 +40,9 @@ loaded in advance."""
 
 @triton.jit
 def operand(value, like, PRECISION: tl.constexpr):
-    """Return `value`, a float32 tile, as a factor of a product: in the dtype of `like`.
+    """Return `value`, a float32 tile, as a factor of a matrix product: converted to the dtype of `like`.
 
-    For TF32, its mantissa is rounded to ten bits here, because the hardware would truncate it.
+    For TF32, the mantissa is rounded to ten bits here, because the hardware would truncate it.
     """
     dtype = like.dtype.element_ty
     if dtype == tl.float32 and PRECISION == "tf32":
@@ -210,15 +210,28 @@ Parts = tuple[Tensor, Tensor, Tensor]
 
 
 def attend(parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads: int) -> tuple[Tensor, Tensor | None]:
-    """Compute softmax(q k^T / sqrt(c) + table) v for h heads with c features each.
+    """Compute softmax(q k^T / sqrt(c) + table) v for e members, b examples and h heads with c features each.
 
-    `parts` are q, (e, b, m, d), and k and v, (e, b, n, d), for e members, b examples, m queries and n keys, with
-    contiguous features ordered by head. `biases` are three vectors, (e, d) each, that are first added to q, k and v, or
-    one for q only. All three parts have one dtype, but k may be float16 where q is float32, if the precision lets
-    products round float32 to ten bits (as many as float16 has). `table`, in float32, is added to the scores. Its shape
-    is (1 or h, m, n) if it is the same for all members and examples, otherwise (e, b, h, m, n). Returns the result, (e,
-    b, m, d), and the attention weights, (e, b, h, m, n), for the backward pass. The weights are None if there are more
-    than `MAX_SAVED_TOKENS` keys.
+    Parameters
+    ----------
+    parts : tuple of Tensor
+        Queries q, (e, b, m, d), keys k and values v, (e, b, n, d), with contiguous features ordered by head. They have
+        one dtype, but k may be float16 where q is float32, if the precision lets products round float32 to ten bits (as
+        many as float16 has).
+    biases : tuple of Tensor, shape (e, d)
+        Three vectors that are first added to q, k and v, or one for q only.
+    table : Tensor of float32 or None
+        Added to the scores. The shape is (1 or h, m, n) if the table is the same for all members and examples,
+        otherwise (e, b, h, m, n).
+    heads : int
+        Number of heads, h.
+
+    Returns
+    -------
+    Tensor, shape (e, b, m, d)
+        The result.
+    Tensor, shape (e, b, h, m, n), or None
+        Attention weights, for the backward pass. None if there are more than `MAX_SAVED_TOKENS` keys.
     """
     q, k, v = parts
     e, b, m, d = q.shape
@@ -242,11 +255,11 @@ def attend_backward(
 ) -> Tensor:  # fmt: skip
     """Write the gradients of q, k and v to the tensors `into`, given the gradient `grad` of the result of `attend`.
 
-    `saved` are the attention weights that `attend` returned. If v is the same tensor as k, the sum of their gradients
-    is written in the place of k. `residual` must be true if k are also the tokens to which the caller adds the result:
-    `grad` is then added to the gradient of k. The gradient of the scores is written to `d_table`, (members, examples,
-    heads, queries, keys), unless it is None. Returns the gradients of the biases side by side, (members, 3 d) or, if
-    only q has a bias, (members, d). They are written to the tensor in `sinks`, if there is one.
+    `saved` are the attention weights that `attend` returned. If v is the same tensor as k, the sum of the gradients of
+    k and v is written to the tensor for k. `residual` must be true if k are also the tokens to which the caller adds
+    the result: `grad` is then added to the gradient of k. The gradient of the scores is written to `d_table`, (members,
+    examples, heads, queries, keys), unless `d_table` is None. Returns the gradients of the biases side by side,
+    (members, 3 d) or, if only q has a bias, (members, d). They are written to the tensor in `sinks`, if there is one.
     """
     q, k, v = parts
     e, b, m, d = q.shape

@@ -38,8 +38,9 @@ def drop(x: Tensor, streams: Tensor, keep: Tensor, first: int) -> Tensor:
     """Return x, (members, ...), after dropout: elements are set to 0 with probability 1 - `keep`, others divided by
     `keep`.
 
-    `keep` and `streams` have one number per member. `streams` come from `random.stream`. Element i of a member is kept
-    if the number of `random.uniform` at index `first` + i is below `keep`.
+    `keep` and `streams` have one number per member. `streams` are states of the random number generator for one step,
+    from `random.stream`. Element i of a member is kept if the number that `random.uniform` returns at index `first` + i
+    is below `keep`.
     """
     x = x.contiguous()
     size = x[0].numel()

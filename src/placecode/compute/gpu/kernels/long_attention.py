@@ -77,7 +77,7 @@ def attend_backward(
     grad: Tensor, out: Tensor, saved: tuple[Tensor, ...], parts: Parts, biases: tuple[Tensor, ...],
     table: Tensor | None, heads: int, into: Parts, sinks: Sinks, residual: bool,
 ) -> Tensor:  # fmt: skip
-    """Write the gradients of queries, keys and values to `into`. Return the gradients of their `biases`, concatenated.
+    """Write the gradients of queries, keys and values to `into`. Return the gradients of `biases` side by side.
 
     `out` and `saved` are the results of `attend`, and `grad` is the gradient of `out`. The other arguments and the
     result are those of `attention.attend_backward`.
@@ -186,6 +186,5 @@ def _launch(kernel: str, width: int, dtype: torch.dtype) -> dict[str, int]:
 
 
 def _width(features: int) -> int:
-    """Return the width of a tile: the smallest power of two that is at least 16 and at least `features`, those of a
-    head."""
+    """Return the width of a tile for a number of features per head: the next power of two, and at least 16."""
     return 1 << max(4, (features - 1).bit_length())

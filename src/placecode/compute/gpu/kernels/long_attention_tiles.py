@@ -12,7 +12,7 @@ import triton.language as tl
 from placecode.compute.gpu.kernels.attention import operand, read
 
 RANGE: tl.constexpr = tl.constexpr(32768.0)
-"""Largest absolute value of a float16 tile after division by its unit. Values down to 2^-29 of it keep all bits."""
+"""Largest absolute value in a float16 tile after division by its unit. Values above 2^-29 times this keep all bits."""
 GRADIENT_HEADROOM: tl.constexpr = tl.constexpr(256.0)
 """Factor that raises gradients of scores towards 65504, the largest float16. Such a gradient is a product of two tiles
 minus a mean (`delta`). First, it is divided by the largest absolute value of one tile times that of the other, or by
@@ -116,8 +116,8 @@ def _unit(units, tile, FP16: tl.constexpr):
 
 @triton.jit
 def _in(unit, value, like, PRECISION: tl.constexpr, FP16: tl.constexpr):
-    """Convert `value`, a float32 tile, to an operand of a matrix product: divided by `unit`, its scale, and in float16
-    if FP16, otherwise in the dtype of `like`."""
+    """Return `value`, a float32 tile, as a factor of a matrix product. If FP16, divide it by `unit` and convert it to
+    float16. Otherwise convert it to the dtype of `like`."""
     if FP16:
         return (value * (1.0 / unit)).to(tl.float16)
     else:

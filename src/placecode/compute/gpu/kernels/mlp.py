@@ -70,8 +70,8 @@ def activate_backward(
     """Return the gradients of u, (members, rows, units), and of the bias, (members, units), in `activate`.
 
     `grad` is the gradient of the result of `activate`. The gradient of u has the dtype `dtype` (None for that of
-    `grad`). If this is the dtype of `grad`, `grad` is overwritten with it. The gradient of the bias is written to the
-    tensor in `sinks`, if there is one.
+    `grad`). If `grad` has this dtype, it is overwritten with the gradient of u. The gradient of the bias is written to
+    the tensor in `sinks`, if there is one.
     """
     e, rows, width = u.shape
     out = grad if dtype in (None, grad.dtype) else torch.empty_like(grad, dtype=dtype)

@@ -3,7 +3,7 @@
 There is one vector per offset (position of the key minus position of the query). The products of a query with all
 vectors are one row of the array `products`, with one column per vector. The bias of query i and key j is the value in
 row i and column `index[axis, i, j]`, summed over the axes of the positions (such as rows and columns of a grid).
-Several keys may use the same value; its gradient is the sum of theirs. The backward pass adds in a fixed order, so that
+Several keys may use the same value; their gradients are then added. The backward pass adds in a fixed order, so that
 results are deterministic.
 """
 

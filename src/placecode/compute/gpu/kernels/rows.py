@@ -105,11 +105,11 @@ def _norm(
 
 
 def cut(items: int, tiles: int, members: int, programs: int) -> tuple[int, int]:
-    """Return into how many parts to divide the `items` of each member (model), and the number of items per part.
+    """Divide the `items` of each member (model) into parts. Return the number of parts, and of items per part.
 
-    An item is a group of rows, such as an example. It has `tiles` tiles, and one program computes the same tile of all
-    items of a part, and their partial sum. The number of parts is such that all members together have about `programs`
-    programs, and each member has at most about `MAX_PARTIAL_SUMS` partial sums.
+    An item is a group of rows, such as an example, and has `tiles` tiles. One program computes one of these tiles in
+    all items of a part, and the partial sum over them. All members together have about `programs` programs, and each
+    member has at most about `MAX_PARTIAL_SUMS` partial sums.
     """
     share = triton.cdiv(items, max(1, min(items, programs // (members * tiles), MAX_PARTIAL_SUMS // tiles)))
     return triton.cdiv(items, share), share
@@ -158,7 +158,7 @@ def _norm_backward(
     """Run the backward pass of layer norm with residual. `norm_backward` launches it and describes the arrays.
 
     An item is a block of `tokens` consecutive rows: an example if there is a PE, otherwise any block. A program
-    processes the same rows of each item of its part, and writes the sums over them.
+    processes the same rows of several items (see `cut`), and writes the sums over these rows and items.
     """
     member, part, tile = tl.program_id(2).to(tl.int64), tl.program_id(1), tl.program_id(0)
     token = tile * ROWS + tl.arange(0, ROWS)
@@ -210,14 +210,16 @@ def norm_backward(
     grad: Tensor, x: Tensor, y: Tensor, bias: Tensor, scale: Tensor, mean: Tensor, inverse: Tensor,
     tokens: int | None, activate: bool, sinks: Sinks, dtype: torch.dtype | None = None,
 ) -> tuple[Tensor, Tensor, tuple[Tensor, ...], Tensor | None]:  # fmt: skip
-    """Return the gradients of the arguments of `norm`, given the gradient of its result, (e members, rows, d features).
+    """Return the gradients of the arguments of `norm`, given `grad`, the gradient of the result of `norm`.
 
-    `tokens` is the number n of tokens of the PE, or None without a PE. There are four results, the gradients
+    `grad` has shape (e members, rows, d features). `mean` and `inverse` are those that `norm` returned, and the other
+    arguments of `norm` must be the same. `tokens` is the number n of tokens of the PE, or None without a PE. There are
+    four results, the gradients
 
     - of x, (e, rows, d)
     - of y, (e, rows, d), with the dtype `dtype` (None for that of y); it is the same
       tensor as the gradient of x if both are equal: without GELU, and with the dtype of y
-    - of the bias of y and of scale and shift of the norm, a tuple of (e, d), written to `sinks` where there are any
+    - of `bias`, `scale` and `shift`, a tuple of three tensors (e, d), which are those in `sinks` where there are any
     - of the PE, (e, n, d), or None without a PE
     """
     e, rows, width = grad.shape

@@ -30,7 +30,7 @@ def _squares(gradient, learns, sums, size, pe_first, share, BLOCK: tl.constexpr)
 def norms(gradient: Tensor, learns: Tensor, pe_first: int) -> Tensor:
     """Return the norm of each member's gradient, (members, parameters) -> (members,).
 
-    The PE is in the columns from `pe_first` on. They are left out for members whose PE is frozen (`learns` is 0).
+    The PE is in the columns from `pe_first` on. The norm omits these columns if the PE is frozen (`learns` is 0).
     """
     e, size = gradient.shape
     parts = max(1, min(triton.cdiv(size, BLOCK), 4096 // e))
@@ -87,12 +87,30 @@ def update(
 ) -> None:  # fmt: skip
     """Update the parameters `flat`, (e members, P parameters), and `moments` in place by one step of `kind`.
 
-    `kind` is adam, adamw or sgd. The PE is in the columns from `pe_first` on. Settings have shape (e, 1). `rate` is the
-    learning rate of the weights, and `pe_rate` that of the PE. `factor` multiplies the gradients, unless it is None.
-    `decays` are the weight decays of the weights and of the PE, each None if it is 0 for all members. For sgd, the
-    first of `betas` is the momentum. `corrections` are the bias corrections of Adam, 1 - beta1^t and sqrt(1 - beta2^t).
-    Members whose number in `trains` is 0 do not change. If the number in `learns` is 0, the gradient of the PE counts
-    as 0; the PE does not change if its `pe_rate` is 0 too.
+    Parameters
+    ----------
+    kind : {"adam", "adamw", "sgd"}
+    flat, gradient : Tensor, shape (e, P)
+        Parameters and their gradients. The PE is in the columns from `pe_first` on.
+    moments : list of Tensor, shape (e, P)
+        For adam and adamw, the running means of the gradient and of its square; for sgd, the velocity.
+    trains : Tensor, shape (e,)
+        Members whose number is 0 do not change.
+    learns : Tensor, shape (e,) or (e, 1)
+        If the number of a member is 0, the gradient of its PE counts as 0. Its PE does not change if `pe_rate` is 0
+        too.
+    rate, pe_rate : Tensor, shape (e, 1)
+        Learning rates of the weights and of the PE. The shape of all further settings is (e, 1) too.
+    factor : Tensor or None
+        Multiplies the gradients.
+    decays : tuple of Tensor or None
+        Weight decay of the weights and of the PE, each None if it is 0 for all members.
+    betas : tuple of Tensor
+        Decay rates of the moments. For sgd, the first is the momentum, and the second is not used.
+    epsilon : Tensor
+        Added to the square root of the second moment.
+    corrections : tuple of Tensor
+        Bias corrections of Adam at step t: 1 - beta1^t and sqrt(1 - beta2^t).
     """
     e, size = flat.shape
     optional = (factor, *decays)
