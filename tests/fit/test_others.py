@@ -1,6 +1,8 @@
 """Results of the other methods equal those of independent computations."""
 
 import importlib.util
+import sys
+import types
 
 import numpy as np
 import pytest
@@ -179,3 +181,31 @@ def test_umap_puts_groups_together(monkeypatch) -> None:
     assert set(method.maps) == {2, 3} and np.isfinite(method.maps[2]).all()
     near = np.where(np.eye(N, dtype=bool), -1, method.similarity).argmax(axis=1)
     assert (GROUPS[near] == GROUPS).mean() > 0.8
+
+
+@pytest.mark.parametrize("most", [300, 2000])
+def test_umap_maps_all_samples_and_two_halves_of_them(monkeypatch, most: int) -> None:
+    """A category has several values in a sample, which stay together. Too many samples are thinned out evenly."""
+    embedded = []
+
+    class FirstValues:
+        def __init__(self, n_components: int, **options: object) -> None:
+            self.size = n_components
+
+        def fit_transform(self, points: np.ndarray) -> np.ndarray:
+            embedded.append(points)
+            return points[:, : self.size]
+
+    monkeypatch.setattr(others, "MAX_UMAP_SAMPLES", most)
+    monkeypatch.setattr(others, "find_spec", lambda name: True)
+    monkeypatch.setitem(sys.modules, "umap", types.SimpleNamespace(UMAP=FirstValues))
+    values = values_of(600)
+    values[:, 0] = np.arange(600) % 4  # codes of four categories
+    task = table_tasks(values, categories={0: ["a", "b", "c", "d"]})["all"]
+    assert task.columns.width == 4
+    others._umap(task, [2])
+    whole, *halves = (points.reshape(N, -1, task.columns.width) for points in embedded)
+    trained = len(task.splits["train"])
+    assert 300 < trained < 600 and whole.shape[1] == min(trained, most)
+    for start, half in enumerate(halves):
+        np.testing.assert_array_equal(half, whole[:, start::2])

@@ -229,27 +229,27 @@ def _lasso(covariance: Array, task: TableTask, matrix: Array, test: MaskedSample
 
 def _umap(task: TableTask, axes: list[int]) -> Method | str:
     """Return the result of UMAP, or the reason why it is left out. `axes` is as in `_pca`. Modules are those on
-    which two maps agree: one of every second value of the channels in the training samples, and one of the others."""
+    which two maps agree: one of every second training sample, and one of the other samples."""
     if find_spec("umap") is None:
         return "left out: pip install 'placecode[umap]'"
     if task.tokens < 5:
         return "left out: it needs five channels"
     count = len(task.splits["train"])
-    rows = torch.arange(0, count, max(1, count // MAX_UMAP_SAMPLES))[:MAX_UMAP_SAMPLES]
-    values, _ = task.standardize(task.raw_values("train", rows))
-    points = values.permute(1, 0, 2).flatten(1).double().numpy()  # (n, samples * w)
+    used = min(count, MAX_UMAP_SAMPLES)
+    values, _ = task.standardize(task.raw_values("train", torch.arange(used) * count // used))  # (samples, n, w)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import umap  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
-        def embed(values: Array, k: int) -> Array:
-            """Return a map of the channels with k axes, (n, k), from one row of values per channel."""
+        def embed(samples: torch.Tensor, k: int) -> Array:
+            """Return a map of the channels with k axes, (n, k), from their values in some samples."""
+            points = samples.permute(1, 0, 2).flatten(1).double().numpy()  # (n, samples * w)
             neighbors = min(10, task.tokens - 1)
             model = umap.UMAP(n_components=k, n_neighbors=neighbors, random_state=0, n_jobs=1, init="random")
-            return np.asarray(model.fit_transform(values), dtype=np.float64)
+            return np.asarray(model.fit_transform(points), dtype=np.float64)
 
-        maps = {k: embed(points, k) for k in axes}
-        halves = [_proximity(embed(half, 2)) for half in (points[:, ::2], points[:, 1::2])]
+        maps = {k: embed(values, k) for k in axes}
+        halves = [_proximity(embed(half, 2)) for half in (values[::2], values[1::2])]
     return Method(_proximity(maps[2]), maps, stable_modules(np.stack(halves)).labels, {})
 
 
