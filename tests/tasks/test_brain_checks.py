@@ -27,6 +27,8 @@ pytestmark = pytest.mark.filterwarnings("error::UserWarning")  # a warning is a 
         ({"low": 0.1, "high": 0.01, "tr": 2}, "low and high", (0.1, 0.01)),
         ({"high": 0.3, "tr": 2}, "low and high", (None, 0.3)),
         ({"low": -1, "tr": 2}, "low and high", (-1, None)),
+        ({"low": 0.0, "tr": 2}, "low and high", (0.0, None)),
+        ({"high": 0.0, "tr": 2}, "low and high", (None, 0.0)),
         ({"exclude": ["p0", "p1", "p2"]}, "The number of people", 2),
         ({"exclude": ["p9"]}, "exclude", "p9"),
         ({"heldout": ["p9"]}, "heldout", "p9"),

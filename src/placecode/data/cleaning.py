@@ -52,7 +52,8 @@ def check_band(low: float | None, high: float | None, tr: float | None) -> None:
         return
     if tr is None or not tr > 0:
         raise must_be("tr", "the repetition time in seconds where low or high is given", tr)
-    if not 0 < (low or 1e-9) < (high or 0.5 / tr) <= 0.5 / tr:
+    highest = 0.5 / tr if high is None else high
+    if not (low is None or 0 < low < highest) or not 0 < highest <= 0.5 / tr:
         raise must_be("low and high", f"frequencies in Hz, the lower first, up to {0.5 / tr:g}", (low, high))
 
 
