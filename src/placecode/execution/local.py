@@ -165,10 +165,16 @@ def execute(
 def check(experiment: ExperimentProtocol, task: Task, members: Sequence[Member]) -> None:
     """Build and analyse one member of every kind on two examples, so that errors in them appear before training.
 
-    Members are of one kind if they have the same `stack_key`, the same encoding and the same initial PE.
+    Members are of one kind if they have the same `stack_key`, encoding, options and initial PE, all with or all without
+    a sigma.
     """
+
+    def kind(member: Member) -> tuple[object, ...]:
+        start = member.without_donor().start
+        return stack_key(member), member.encoding, member.options, start, member.sigma is None
+
     two_examples = task.first(2)
-    kinds = {(stack_key(member), member.encoding, member.without_donor().start): member for member in members}
+    kinds = {kind(member): member for member in members}
     for member in kinds.values():
         member_task = two_examples.for_data_set(member.data).bind([member])
         experiment.trial_analysis(stack_for([member.without_donor()], member_task), member_task)
