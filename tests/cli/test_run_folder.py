@@ -19,7 +19,7 @@ from helpers.training.tiny_runs import RESULTS
 
 from placecode import cli
 from placecode.data.puzzle_files import write_folder
-from placecode.runs.read import Run
+from placecode.runs.read import FORMAT, Run
 from placecode.tasks.latin_squares import make_puzzles
 
 Refuse = Callable[..., str]
@@ -138,6 +138,8 @@ def test_errors_of_the_system_elsewhere_than_in_a_run(
 
 def test_reports_of_unfinished_unknown_and_damaged_runs(refuse: Refuse, finished: Path, unfinished: Path) -> None:
     assert "the run is not finished; continue it with 'placecode run " in refuse("report", str(unfinished))
+    change_config(unfinished, format=FORMAT - 1)
+    assert "only the version of placecode that began it can continue it" in refuse("report", str(unfinished))
     fields = Run(finished).config["fields"]
     change_config(finished, fields={**fields, "temperature": 1.0})
     assert refuse("report", str(finished)).endswith("it also has temperature.")

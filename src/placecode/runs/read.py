@@ -86,10 +86,10 @@ class Run:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path, self.config = Path(path), dict[str, Any]()
         if not (self.path / "config.json").is_file():
             raise BadInput(f"{self.path} must be a run folder, one with a config.json; there is none.")
-        self.config: dict[str, Any] = self._json("config.json")
+        self.config = self._json("config.json")
         version = self.config.get("format") if isinstance(self.config, dict) else None
         if version not in READABLE_FORMATS:
             raise BadInput(
@@ -249,7 +249,7 @@ class Run:
         try:
             return json.loads((self.path / name).read_text())
         except FileNotFoundError as error:
-            raise BadInput(unfinished_message(self.path, name)) from error
+            raise self._unfinished(name) from error
         except ValueError as error:
             raise BadInput(f"{self.path / name} is damaged: it is not JSON.") from error
         except OSError as error:
@@ -260,9 +260,16 @@ class Run:
         try:
             return pd.read_parquet(self.path / name)
         except FileNotFoundError as error:
-            raise BadInput(unfinished_message(self.path, name)) from error
+            raise self._unfinished(name) from error
         except (ValueError, OSError) as error:
             raise BadInput(f"{self.path / name} is damaged: it is not a Parquet table.") from error
+
+    def _unfinished(self, name: str) -> BadInput:
+        """Return the exception for a folder without the file `name`, which every finished run has."""
+        remedy = f"continue it with 'placecode run ... --out {self.path} --resume'"
+        if self.config.get("format") != FORMAT:
+            remedy = "only the version of placecode that began it can continue it"
+        return BadInput(f"{self.path} has no {name}: the run is not finished; {remedy}.")
 
     @contextlib.contextmanager
     def _tensors(self, name: str) -> Iterator[Any]:
@@ -271,7 +278,7 @@ class Run:
             with safe_open(self.path / name, framework="numpy") as file:
                 yield file
         except FileNotFoundError as error:
-            raise BadInput(unfinished_message(self.path, name)) from error
+            raise self._unfinished(name) from error
         except (SafetensorError, OSError) as error:
             raise BadInput(f"{self.path / name} cannot be read: {str(error).rstrip('.')}.") from error
 
@@ -312,13 +319,8 @@ def finished_run(path: Path) -> Run:
     """Return the run in a folder. Raise BadInput if it is not finished."""
     run = Run(path)
     if not run.finished:
-        raise BadInput(unfinished_message(path, "summary.json"))
+        raise run._unfinished("summary.json")
     return run
-
-
-def unfinished_message(path: Path, name: str) -> str:
-    """Return the error message for a run folder without the file `name`, which every finished run has."""
-    return f"{path} has no {name}: the run is not finished; continue it with 'placecode run ... --out {path} --resume'."
 
 
 def format_ranges(numbers: Sequence[int]) -> str:
