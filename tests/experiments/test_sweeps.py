@@ -76,6 +76,7 @@ def test_the_gain_of_a_network_is_not_that_of_the_outputs() -> None:
         (["heads=1", "heads=2"], "sweep", "of different fields"),
         (["heads=1,two"], "heads", "a whole number"),
         (["learn=maybe"], "learn", "true or false"),
+        (["rest=1,2"], "a field to sweep", "got 'rest'"),  # the name that was given, not the present one
         (["epochs=1,2"], "a field to sweep", "must be one of batch, beta1"),  # one length for the whole run
         (["sigmas=1,2"], "a field to sweep", "must be one of batch, beta1"),  # has a flag of its own
     ],

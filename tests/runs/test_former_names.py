@@ -50,9 +50,10 @@ def test_a_former_option_sets_the_same_field(name: str, options: str) -> None:
     ("former", "present"), [("output-gain=1,3", "output_gain=1,3"), ("hidden=0.2,0.5", "mask_ratio=0.2,0.5")]
 )
 def test_a_former_name_can_be_swept(former: str, present: str) -> None:
-    members = experiment_from("network-sigma", "--sweep", former).members()
-    assert members == experiment_from("network-sigma", "--sweep", present).members()
-    assert len(members) == 2 * len(experiment_from("network-sigma").members())
+    experiment = experiment_from("network-sigma", "--sweep", former)
+    assert experiment.members() == experiment_from("network-sigma", "--sweep", present).members()
+    assert len(experiment.members()) == 2 * len(experiment_from("network-sigma").members())
+    assert experiment.fields()["sweep"] == [present]
 
 
 def test_former_names_and_values_of_members_are_replaced() -> None:

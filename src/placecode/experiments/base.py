@@ -65,8 +65,11 @@ class Experiment(Settings):
         return cls(**{**cls.scales[scale], **fields})
 
     def fields(self) -> dict[str, Any]:
-        """Return the values of all settings by name, with tuples as lists, for config.json of a run."""
+        """Return the values of all settings by name, with tuples as lists, for config.json of a run. In `sweep`, fields
+        have their present names, even if the user gave former ones."""
         values = {name: getattr(self, name) for name in settings_of(type(self))}
+        axes = zip(self.axes, self.sweep, strict=True)
+        values["sweep"] = [f"{axis.name}={text.partition('=')[2]}" for axis, text in axes]
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     def task(self) -> Task:

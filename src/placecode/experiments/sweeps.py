@@ -61,8 +61,8 @@ def axes_of(experiment: Experiment, texts: Sequence[str]) -> list[Axis]:
     }
     axes: list[Axis] = []
     for text in texts:
-        name, sign, listed = text.partition("=")
-        name = name.strip().replace("-", "_")
+        left, sign, listed = text.partition("=")
+        name = left.strip().replace("-", "_")
         name = renamed.get(name, name)
         words = [word.strip() for word in listed.split(",") if word.strip()]
         if not sign or not words:
@@ -71,7 +71,7 @@ def axes_of(experiment: Experiment, texts: Sequence[str]) -> list[Axis]:
             rule = f"of other fields than {name}, which {experiment.name} sweeps by {experiment.swept_by[name]}"
             raise must_be("sweep", rule, text)
         if name not in sweepable:
-            raise one_of("a field to sweep", sorted(sweepable), name)
+            raise one_of("a field to sweep", sorted(sweepable), left.strip())
         if name in [axis.name for axis in axes]:
             raise must_be("sweep", "of different fields", list(texts))
         values = tuple(_value(sweepable[name], word) for word in words)
