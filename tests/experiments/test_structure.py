@@ -226,6 +226,11 @@ def test_members_of_different_settings_are_not_compared() -> None:
     assert values["stability", 7, 0] == pytest.approx(1) and abs(values["stability", 0, 0]) < 0.5
     assert np.isnan(values["stability", 7, 2])  # alone
     assert values["moved", 7, 0] == 0 and values["moved_relative", 7, 2] == pytest.approx(2)
+    of_copy = {name: pe for name, pe in arrays.items() if name.startswith("pe_end")}  # a small copy of the run
+    rows = pd.DataFrame(structure.pe_change_and_stability(frame, of_copy, 1, 7))
+    pd.testing.assert_series_equal(
+        rows.set_index(["analysis", "step", "member"])["value"], values.loc[["stability"]].loc[:, [7]]
+    )
 
 
 def stability(settings: list[tuple[str, int]], starts: list[torch.Tensor], ends: list[torch.Tensor]) -> pd.Series:

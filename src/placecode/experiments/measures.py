@@ -279,7 +279,7 @@ def pe_change(members: pd.DataFrame, arrays: Mapping[str, Tensor], step: int) ->
     """Yield two rows for each member with a PE: the Frobenius norm of the change of its PE in training, and this norm
     divided by the Frobenius norm of its initial PE. Both rows have the last step, `step`, as a column."""
     for number in members["member"]:
-        if f"pe_start/{number}" not in arrays:
+        if not {f"pe_start/{number}", f"pe_end/{number}"} <= arrays.keys():
             continue
         start, end = (arrays[f"pe_{moment}/{number}"].double().numpy() for moment in ("start", "end"))
         absolute, relative = geometry.moved(start, end)

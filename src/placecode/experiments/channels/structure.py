@@ -307,13 +307,12 @@ def pe_change_and_stability(
     with_pe = [number for number in members["member"] if f"pe_end/{number}" in arrays]
     ready = members[(members["state"] == "done") & members["member"].isin(with_pe)]
     yield from pe_change(ready, arrays, step)
-    similarity = {
-        at: {
-            number: alignment.token_similarity(arrays[f"pe_{when}/{number}"].double().numpy())
-            for number in ready["member"]
-        }
-        for at, when in ((0, "start"), (step, "end"))
-    }
+    similarity = {}
+    for at, when in ((0, "start"), (step, "end")):
+        names = {number: f"pe_{when}/{number}" for number in ready["member"]}
+        if arrays.keys() >= set(names.values()):  # small copies of runs may lack the PEs before training
+            pes = {number: arrays[name].double().numpy() for number, name in names.items()}
+            similarity[at] = {number: alignment.token_similarity(pe) for number, pe in pes.items()}
     settings = [name for name in members.columns if name not in NON_SETTING_COLUMNS]
     without_data = [name for name in settings if name != "data"]
     for target, by in (("other seeds", settings), ("other data", without_data)):
