@@ -44,7 +44,7 @@ SHORT = {
 """Settings that train for a few steps, by the first part of an experiment's name."""
 OTHER_PATHS = ("lst-encodings --seeds 1 --epochs 1 --plain", "lst-sigma --seeds 1 --epochs 1 --precision highest")
 """Runs that train with other implementations or precisions."""
-NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
+NUMBER = re.compile(r"[-+]?\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]?\d+)?")
 Numbers = dict[str, Any]
 """Numbers, or digests of them, by name."""
 
