@@ -22,12 +22,22 @@ from placecode.errors import BadInput
 from placecode.execution import environment, local
 from placecode.execution.progress import Event, Log, Reporter
 from placecode.execution.settings import ExecutionSettings
+from placecode.experiments import lookup
 from placecode.experiments.latin.squares import LstSigma
 from placecode.models.member import Member
 from placecode.runs.read import Run
 from placecode.training.trainer import Progress, Trainer, stack_for
 
 TWO_STACKS, ONE_STACK = ExecutionSettings("cpu", stack=2), ExecutionSettings("cpu", stack=4)
+
+
+@pytest.mark.parametrize("encodings", [("sinusoid:axes=2", "sinusoid"), ("sinusoid", "sinusoid:axes=2")])
+def test_every_encoding_is_checked_with_its_options(encodings: tuple[str, ...]) -> None:
+    """The nodes of a network have no positions in two dimensions."""
+    settings = {"width": 8, "layers": 1, "nodes": 10, "clusters": 2, "train": 100, "test": 20, "seeds": (0,)}
+    experiment = lookup("network-encodings").from_scale("quick", **settings, encodings=encodings)
+    with pytest.raises(BadInput, match="they have no known positions"):
+        local.check(experiment, experiment.task(), experiment.members())
 
 
 def test_another_stack_split_gives_the_same_outputs_to_rounding(unbroken: Run, tmp_path: Path) -> None:
