@@ -385,9 +385,10 @@ def _excess_weight(weights: Array, groups: Array) -> tuple[Array, Array]:
 
 
 def nearest(weights: Array) -> Array:
-    """Return which token is most similar to each token, as a matrix (..., n, n) with rows that sum to 1.
+    """Return which other token is most similar to each token, as a matrix (..., n, n) with rows that sum to 1.
 
-    A row is 1 for the most similar token and 0 for the others. If k tokens are equally similar, each has 1 / k.
+    `weights` are similarities from `symmetrize`, (..., n, n). A row of the result is 1 for the most similar token and 0
+    for the others. If k tokens are equally similar, each has 1 / k.
     """
     n = weights.shape[-1]
     if n < 2:

@@ -135,15 +135,18 @@ paper_claim, reviewer_claim, our_claim = map(claim_from, LABELS)
 
 @dataclass(frozen=True)
 class Finding:
-    """The verdicts of a run on a claim. `direction` is one of `DIRECTIONS`, and `number` is MATCH, NO_MATCH or
-    NO_NUMBER. `effect` is the measured effect, and `note` says why it or its interval is missing."""
+    """The verdicts of a run on a claim."""
 
     claim: Claim
     direction: str
+    """Whether the effect has the stated sign, beyond its margin: "holds", "fails" or "undecided"."""
     number: str
+    """Whether the published number agrees with the measured effect: MATCH, NO_MATCH, or NO_NUMBER if none is published
+    or the effect has no interval."""
     effect: Interval
     run: str
     note: str = ""
+    """Why the effect or its interval is missing."""
     data_differ: bool = False
     """Whether the data of the run differ from the paper's."""
 

@@ -272,12 +272,12 @@ def baseline(
     name : str
         Name of the method.
     metric, condition : str
-        For the error on test data, "mse" and a fraction of hidden channels, such as "hidden 0.5". For a measure of
-        structure in the data, its analysis and its target.
+        What to return, such as "mse" and "hidden 0.5" for the error on test data with half of the channels hidden, or
+        "modularity" and "labels" for a measure of structure in the data and what it is compared with.
     data : str, optional
         Value of `Member.data`. Must be given if the experiment has several of them.
     what : str, optional
-        What the message of NotInRun calls the results if the run has none. By default the metric.
+        Word for the results in the error message if the run has none. By default the metric.
     """
     rows = run.baselines
     rows = rows[(rows["baseline"] == name) & (rows["metric"] == metric) & (rows["condition"] == condition)]

@@ -270,10 +270,11 @@ class Shifts:
 def _test_rows(task: TableTask, bounds: tuple[int, int, int]) -> tuple[Tensor, npt.NDArray[np.int64]]:
     """Choose r test samples at regular intervals, and return their indices in the split (r,) and their blocks (r,).
 
-    They are sorted by block. `bounds` says how large r may be (SAMPLES_OF_TABLE_TEST or SAMPLES_OF_CHANNEL_TEST). If r
-    is too small for MIN_BLOCK_LENGTH samples of every block, only some blocks are used. About SAMPLES_PER_BLOCK samples
-    of each of them are chosen, or all samples of a block that has fewer. If blocks have fewer than MIN_BLOCK_LENGTH
-    samples on average, there is too little to shift within them, and all samples form one block.
+    They are sorted by block, a series of samples that depend on each other. Tests shift samples within blocks. `bounds`
+    limits r; it is SAMPLES_OF_TABLE_TEST or SAMPLES_OF_CHANNEL_TEST. If r is too small for MIN_BLOCK_LENGTH samples of
+    every block, only some blocks are used. About SAMPLES_PER_BLOCK samples of each of them are chosen, or all samples
+    of a block that has fewer. If blocks have fewer than MIN_BLOCK_LENGTH samples on average, there is too little to
+    shift within them, and all samples form one block.
     """
     min_samples, max_samples, values = bounds
     count = min(max_samples, max(min_samples, values // task.tokens))

@@ -56,7 +56,8 @@ class ModelDescription(Settings):
     goal: str = setting("accuracy", "accuracy, or map for a PE that shows which tokens belong together", choices=GOALS)
 
     def sizes(self) -> dict[str, float]:
-        """Return tokens, width, layers and learning rate by name, if known: the sizes compared in `weight_settings`."""
+        """Return those of tokens, width, layers and learning rate that are known, by name. `weight_settings` compares
+        them."""
         sizes = {name: getattr(self, name) for name in ("tokens", "width", "layers", "learning_rate")}
         return {name: value for name, value in sizes.items() if value is not None}
 

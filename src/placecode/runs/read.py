@@ -300,17 +300,18 @@ def _renamed_keys(value: Any) -> Any:
 
 
 def shape_of(config: Mapping[str, Any], data: str) -> dict[str, Any]:
-    """Return the description of a data set from `config`, the content of config.json of a run.
+    """Return the sizes of a data set and the positions of its tokens from `config`, the content of config.json of a
+    run.
 
     The keys are tokens, features, outputs, worlds (numbers), readout (such as "last"), and positions (coordinates of
-    the tokens, or None). A world is the data of one seed. `data` is the name of the data set, "" if the run has only
-    one.
+    the tokens, or None). Worlds are independent repetitions of the data, such as simulated networks. `data` is the name
+    of the data set, "" if the run has only one.
     """
     return dict(config.get("shapes", {}).get(data, config["shape"]))
 
 
 def shapes_of(config: Mapping[str, Any], members: pd.DataFrame) -> dict[str, dict[str, Any]]:
-    """Return the descriptions (see `shape_of`) of all data sets of a run, by the name of the data set."""
+    """Return sizes and positions, as `shape_of` does, for all data sets of a run, by the name of the data set."""
     names = members["data"].unique() if "data" in members else [""]  # the column is missing in older runs
     return {data: shape_of(config, data) for data in config.get("shapes", names)}
 

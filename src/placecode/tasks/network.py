@@ -86,7 +86,8 @@ class NetworkSettings(Settings):
 
 
 class Network(Masked):
-    """Masked prediction of the activity of simulated networks with known clusters. Every world has another graph.
+    """Masked prediction of the activity of simulated networks with known clusters. Every network has a graph of its
+    own.
 
     Data are standardized with the mean and standard deviation of the training time points.
 

@@ -262,9 +262,10 @@ def certainty(values: str, noise: float) -> float:
 
 
 def _sign_means(sign: int, noise: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return E[sign | value] and the probability of the value, both (k,), for k noisy values of a sign.
+    """Return E[sign | value] and the probability of the value given the true `sign` (1 or -1), both (k,), for k noisy
+    values.
 
-    The noisy values are the true sign, `sign` (1 or -1), plus `noise` times each of the `POINTS`.
+    The values are `sign` plus `noise` times each of the `POINTS`, a grid that stands for a standard normal variable.
     """
     if noise == 0:
         return np.array([float(sign)]), np.ones(1)

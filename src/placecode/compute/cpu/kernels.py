@@ -108,7 +108,7 @@ class Kernels:
     def attend_backward(
         self, into: Parts, dmixed: Tensor, weights: Tensor, parts: Parts, bias: Tensor, residual: bool
     ) -> None:
-        """Compute the backward pass of `attend` from the gradient `dmixed` of `mixed`.
+        """Compute the backward pass of `attend` from the gradient `dmixed` of its result `mixed`.
 
         Write the gradients of queries, keys and values to the three arrays `into`. The array for the keys may be
         `dmixed` itself. If `residual` is true, the keys are also the input of the block, and the caller adds `mixed` to

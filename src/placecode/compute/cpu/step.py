@@ -114,7 +114,7 @@ class _Group:
         self.output = step.array("output", *self.blocks[-1].middle.shape)
 
     def run(self, inputs: Tensor, targets: Tensor, loss: Loss, rounded: Round) -> Tensor:
-        """Return the losses, (g,), and write the gradients to `dw`. `rounded` rounds the factors of matrix products."""
+        """Return the losses of g members, (g,), and write gradients to `dw`. `rounded` rounds factors of products."""
         inputs = inputs.flatten(1, 2)  # (g, b n, f)
         for block in self.blocks:
             block.fold()
@@ -300,7 +300,7 @@ class _Block:
         )  # fmt: skip
 
     def backward(self, dy: Tensor, rounded: Round) -> Tensor:
-        """Return the gradient of `x`, given `dy`, that of y. `project_backward` adds the part through `projected`."""
+        """Return the gradient of `x` from `dy`, that of the block's output, without what `project_backward` adds."""
         w, dw, kernels, dmiddle, dsum = self.w, self.dw, self.kernels, self.dmiddle, self.dsum
         kernels.norm_backward(
             dmiddle, self.down, dy, self.normalized_2, self.inverse_std_2, w["down.bias"], w["norm_2.scale"],

@@ -70,7 +70,8 @@ class Weights:
         return layer.as_matrix(view), None if sink is None else layer.as_matrix(sink)
 
     def sinks(self, *vectors: Tensor) -> rows.Sinks:
-        """Return the sinks of biases, scales or shifts, (members, features) each, or None if they have no sinks."""
+        """Return the tensors to which kernels write the gradients of biases, scales or shifts, (members, features)
+        each, or None if autograd collects these gradients."""
         sinks = [self._of[id(vector)][1] for vector in vectors]
         return None if sinks[0] is None else tuple(sinks)
 
@@ -190,10 +191,11 @@ WithFp16 = tuple[Tensor, Tensor | None]
 def _folded_sublayer(
     block: Block, x: Tensor, x_fp16: Tensor | None, encoding: Encoding, i: int, at: slice, weights: Weights
 ) -> WithFp16:
-    """Return LN(x + attention(x)) of block i, (members, examples, tokens, features), at the tokens `at`, with one head.
+    """Return LN(x + attention(x)) of block i, (members, examples, tokens, features), at the tokens `at`, for models
+    with one head.
 
-    LN is a layer norm. Matrices of attention are multiplied with each other first (see `Fold`). `x_fp16` is x in
-    float16, or None. If it is not None, the result is also returned in float16.
+    LN is a layer norm. The query and key matrices, and the value and output matrices, are multiplied with each other
+    first (see `Fold`). `x_fp16` is x in float16, or None. If it is not None, the result is also returned in float16.
     """
     layer, out, norm = block.attention.projection, block.attention.out, block.norm_1
     vectors, index = None, None

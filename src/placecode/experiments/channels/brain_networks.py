@@ -91,9 +91,9 @@ def sigma_effect_in_variant(run: Run, variant: str, measure: MeasureKey) -> Inte
 
 
 def smallest_effect_of_variants(analysis: str, target: str, run: Run) -> Interval:
-    """Return `sigma_effect_in_variant` of the measure (`analysis`, `target`) for the variant of the preprocessing where
-    the lower limit of the interval is lowest. If this limit is above 0, it is above 0 in all variants. A variant whose
-    effect has no interval comes first."""
+    """Return the effect of sigma on the measure (`analysis`, `target`) in one variant of the preprocessing: the one
+    whose interval has the lowest lower limit. If that limit is above 0, so are those of all variants. If a variant has
+    no interval, its effect is returned."""
     intervals = [sigma_effect_in_variant(run, variant, (analysis, target)) for variant in variants(run)]
     return min(intervals, key=lambda interval: (not math.isnan(interval.low), interval.low))
 

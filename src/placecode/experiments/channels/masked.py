@@ -66,9 +66,11 @@ class MaskedExperiment(ModelExperiment):
 
     @property
     def worlds(self) -> int:
-        """Number of worlds (data sets) to simulate. Each seed has its own world, so that an interval over seeds is also
-        one over worlds. If seeds are large, it is the smallest number such that seed modulo this number differs between
-        all seeds."""
+        """Number of worlds (data sets) to simulate. A member with seed s uses world s modulo this number.
+
+        Each seed has its own world, so that an interval over seeds is also one over worlds. The number is the largest
+        seed plus 1 or, if that is above `MOST_WORLDS`, the smallest number with which no two seeds share a world.
+        """
         if max(self.seeds) < MOST_WORLDS:
             return max(self.seeds) + 1
         counts = range(len(self.seeds), max(self.seeds) + 2)

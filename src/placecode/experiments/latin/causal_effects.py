@@ -59,8 +59,8 @@ def manipulation_values(
 ) -> pd.Series:
     """Return the final OOD accuracy (or other `values`, indexed by member) of the members with this label, by seed.
 
-    It is averaged over `sigmas`. They must be None for a label whose members all have one size. Raise NotInRun if the
-    run has no finished members with the label at one of the sigmas.
+    It is averaged over the members with each of `sigmas`. With None, sigma is ignored: use it if the label has one
+    member per seed. Raise NotInRun if the run has no finished members with the label, or none at one of the sigmas.
     """
     values = accuracy(run) if values is None else values
     if sigmas is not None:

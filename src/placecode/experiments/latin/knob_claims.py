@@ -39,8 +39,8 @@ HALF_PUBLISHED_EFFECT = 0.288
 
 
 def ood_accuracy(run: Run, sigmas: Sequence[float] | None = None, **columns: Any) -> pd.Series:
-    """Return the final OOD accuracy, by seed, of the members of the sweep with these column values, averaged over
-    `sigmas` (None: all sigmas of the run)."""
+    """Return the final OOD accuracy by seed, averaged over `sigmas` (None: all sigmas of the run), of the members with
+    the role "swept" that have these values in the columns of members.parquet."""
     return mean_over_sigmas(run, accuracy(run), sigmas, **columns)
 
 

@@ -114,11 +114,12 @@ def metric_title(metric: str) -> str:
 
 
 def by_setting(summary: Sequence[Row], metric: str, pooled: bool) -> tuple[list[str], list[Place], Results]:
-    """Return what a table of final results needs, in the terminal and in reports.
+    """Return the rows and columns of a table of final results, for the terminal and for reports.
 
-    The result is (names of the fields that identify a setting, places with results, results). With `pooled`, the places
-    are all splits with the condition "all". Otherwise, they are the single conditions (subsets of the examples) of the
-    splits. The training split is then left out if there are others, to keep tables narrow enough for a screen.
+    A row is a setting, and a column is a place: a pair of a split and a condition (a subset of its examples). The
+    result is (names of the fields that identify a setting, places, results by setting). With `pooled`, the places are
+    all splits with the condition "all". Otherwise, they are the other conditions, and the training split is left out if
+    there are others, to keep tables narrow enough for a screen.
     """
     rows = [row for row in summary if row["metric"] == metric and (row["condition"] == "all") == pooled]
     splits = [split for split in SPLITS if any(row["split"] == split for row in rows)]
@@ -172,7 +173,7 @@ def analyses(run: Run, wanted: Sequence[tuple[str, str]] | None = None) -> list[
 
     `wanted` are the pairs (analysis, target) to show, by default all: a measure, and what the PE is compared with.
     Values before training are shown too, because a value that training does not change is not a result of learning. If
-    the run has no values for all blocks together, the mean over blocks is shown.
+    the run has no values for all blocks of the transformer together, the mean over its blocks is shown.
     """
     all_blocks = run.analysis["block"] == ALL_BLOCKS
     table = run.analysis[all_blocks] if all_blocks.any() else run.analysis

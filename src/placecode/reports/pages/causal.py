@@ -116,7 +116,8 @@ class CausalPage(KnobPage):
 
     def sentences(self) -> list[str]:
         """Return sentences on the controls (manipulations of the PE that must not change accuracy), on the claims about
-        the size and the arrangement of the PE, and on settings that have not settled."""
+        the size and the arrangement of the PE, and on kinds of members whose accuracy was still changing at the end of
+        training."""
         by_claim = {finding.claim.id: finding for finding in self.findings}
         controls = [finding for finding in self.findings if finding.claim.remark == CONTROL]
         return wording.sentences(
