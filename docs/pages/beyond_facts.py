@@ -105,12 +105,9 @@ def controls(claims: Findings) -> Facts:
 
 def causal(run: Run) -> Facts:
     """Compute the effects of manipulating the PE before and after training."""
-    by_kind, difference, sizes = (
-        causal_effects.manipulation_values,
-        causal_effects.manipulation_difference,
-        SMALL_SIGMAS,
-    )
-    rsa, moved = analysis_values(run, "rsa", "relation"), analysis_values(run, "moved_relative", "start")
+    by_kind, difference = causal_effects.manipulation_values, causal_effects.manipulation_difference
+    rsa, sizes = analysis_values(run, "rsa", "relation"), SMALL_SIGMAS
+    moved = analysis_values(run, "moved_relative", "start")
     exchanges = {"seed": interventions.OTHER_SEED, "nothing": interventions.NOTHING, "start": interventions.START}
     return {
         "axes_rsa": by_kind(run, "rows and columns, frozen", [0.2], rsa).mean(),
@@ -267,10 +264,8 @@ def decay(run: Run) -> Facts:
         f"{part} {amount}": decay_fields(part, float(amount)) for amount in (1, 3) for part in ("all", "rest", "pe")
     }
     rsa, alone, none = analysis_values(run, "rsa", "relation"), kinds["pe 3"], kinds["none"]
-    end, before = (
-        ood_accuracy(run, [0.1], **alone),
-        mean_over_sigmas(run, accuracy(run) - late_change(run), [0.1], **alone),
-    )
+    end = ood_accuracy(run, [0.1], **alone)
+    before = mean_over_sigmas(run, accuracy(run) - late_change(run), [0.1], **alone)
     steps = int(run.metrics["step"].max())
     return decay_on_fresh_seeds() | {
         "late_change": {amount: fixed_2d_values(run, amount, late_change(run)).mean() for amount in (0.0, 1.0, 3.0)},
