@@ -24,7 +24,7 @@ unchanged: .venv/installed-dev  # BASE=COMMIT: does this checkout give the same 
 	.venv/bin/python tests/unchanged.py $(BASE)
 
 docs: .venv/installed-docs
-	NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build --strict  # not --quiet, which would hide warnings from --strict
 	@echo "Open build/site/index.html"
 
 .venv/bin/python:

@@ -172,7 +172,7 @@ class Masked(Task):
         split : str
         rows : Tensor of int64, shape (e, b)
             In training, indices of examples. At evaluation, indices of pairs of an example and a fraction of hidden
-        channels, below `row_count`.
+            channels, below `row_count`.
         step : int or Tensor, optional
             Training step. Together with the settings of the member, it determines the hidden channels. None at
             evaluation.
