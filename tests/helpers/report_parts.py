@@ -13,7 +13,7 @@ import pandas as pd
 from scipy import stats
 
 from placecode.reports import html as report
-from placecode.reports.figures import accuracy_by_sigma
+from placecode.reports.figures import accuracy_by_sigma, base
 from placecode.reports.pages.base import ReportFigure
 from placecode.reports.pages.interactive import ChannelMap, Curve, SigmaSlider, SliderPosition
 
@@ -212,3 +212,9 @@ def plus_minus(values: np.ndarray, decimals: int = 3) -> str:
     """Return the mean and half the width of its 95% interval as a report writes them."""
     half = stats.t.ppf(0.975, len(values) - 1) * stats.sem(values)
     return f"{values.mean():.{decimals}f} ± {half:.{decimals}f}".replace("-", "\N{MINUS SIGN}")
+
+
+def figure_of_size(name: str, wide: float, high: float) -> ReportFigure:
+    figure, (axes,) = base.panels(1, 1, (wide, high))
+    axes.plot([0, 1])
+    return ReportFigure(name, name, "Look.", figure)

@@ -4,31 +4,25 @@ import csv
 import io
 import itertools
 import json
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pytest
 from helpers import report_parts as made_up
+from helpers.browser_pages import BROWSER, FLAGS, PHONE, WIDE, Opened
 
 from placecode.cli.reporting import command_of
 from placecode.experiments import experiment_of
-from placecode.reports.figures import base
 from placecode.reports.html import comparison, templates
 from placecode.reports.html.tables import number
-from placecode.reports.pages.base import ReportFigure
 from placecode.reports.pages.registry import page_of
 from placecode.runs.read import Run
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
-BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="there is no Chromium or Chrome on this machine")
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
-FLAGS += ["--disable-background-networking", "--disable-component-update"]
 RESULTS = Path(__file__).parents[3] / "results"
-WIDE, PHONE = {"width": 1200, "height": 900}, {"width": 390, "height": 844}
 
 
 @pytest.fixture(scope="module")
@@ -61,70 +55,12 @@ def pages(tmp_path_factory: pytest.TempPathFactory, run: Run) -> dict[str, Path]
         "fit": text_of(slider=made_up.slider(60, 4), channel_map=made_up.channels(60)),
         "many": text_of(slider=made_up.slider(1000, 5), channel_map=made_up.channels(1000)),
         "crowded": text_of(slider=crowded_slider, channel_map=crowded_map),
-        "figures": text_of(figures=[drawn("square", 7.2, 6.2), drawn("broad", 9, 3)]),
+        "figures": text_of(figures=[made_up.figure_of_size("square", 7.2, 6.2), made_up.figure_of_size("broad", 9, 3)]),
         "both": comparison.render(compared, ["one", "other"]),
     }
     for name, text in texts.items():
         (folder / f"{name}.html").write_text(text)
     return {name: folder / f"{name}.html" for name in texts}
-
-
-def drawn(name: str, wide: float, high: float) -> ReportFigure:
-    figure, (axes,) = base.panels(1, 1, (wide, high))
-    axes.plot([0, 1])
-    return ReportFigure(name, name, "Look.", figure)
-
-
-class Opened:
-    """A page in the browser, with all that went wrong or was asked for outside of it."""
-
-    def __init__(self, browser: Any, path: Path, size: dict[str, int] = WIDE, scheme: str = "light") -> None:
-        self.context = browser.new_context(viewport=size, color_scheme=scheme, accept_downloads=True)
-        self.page = self.context.new_page()
-        self.wrong: list[str] = []
-        self.page.on("console", self.note_message)
-        self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
-        self.page.on("dialog", lambda dialog: (self.wrong.append(dialog.message), dialog.dismiss()))
-        self.page.on("request", self.note_request)
-        self.page.goto(path.as_uri())
-
-    def note_message(self, message: Any) -> None:
-        if message.type in ("error", "warning"):
-            self.wrong.append(message.text)
-
-    def note_request(self, request: Any) -> None:
-        if not request.url.startswith(("file:", "data:", "blob:")):
-            self.wrong.append(request.url)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        wrong = list(self.wrong)
-        self.context.close()
-        assert not wrong
-
-    def move_to(self, at: int, slider: int = 0) -> None:
-        self.page.evaluate(
-            "([slider, at]) => { const input = document.getElementById(`slider-${slider}`); input.value = at;"
-            " input.dispatchEvent(new Event('input', { bubbles: true })); }",
-            [slider, at],
-        )
-
-    def shown(self, slider: int = 0) -> dict[str, tuple[str, str, dict[str, str]]]:
-        """The numbers of a slider by measure: as a reader sees them, and with all digits."""
-        script = (
-            "(slider) => Object.fromEntries("
-            "[...document.querySelectorAll(`[data-slider='${slider}'] [data-measure]`)].map("
-            "(row) => [row.dataset.measure, [row.querySelector('b').textContent,"
-            " row.querySelector('small').textContent, { ...row.dataset }]]))"
-        )
-        return {name: tuple(values) for name, values in self.page.evaluate(script, slider).items()}
-
-    def drawn(self, panel: str, script: str) -> Any:
-        """What plotly has of a panel: `plot` is its element in the script."""
-        plot = f"const plot = document.querySelector('[data-panel={panel}]');"
-        return self.page.evaluate(f"() => {{ {plot} return {script}; }}")
 
 
 @pytest.fixture(scope="module")
