@@ -30,7 +30,7 @@ class Choice(NamedTuple):
 
     sigma: float
     why: str
-    """Why this sigma was chosen, in one sentence."""
+    """Why this sigma was chosen, as text."""
     table: list[dict[str, float]]
     """One row per sigma, with the keys sigma, error and standard_error (on the validation samples), and stability (how
     well PEs agree, see `stability`)."""
